@@ -1,0 +1,111 @@
+"""The attention port: what one engine step tells attention, and what a model layer asks of it.
+
+Knows nothing of requests, admission or models; it sees rows of queries, page tables and lengths.
+
+Shape suffixes used in the worker's tensor code:
+    T rows (tokens) of this step      S sequences of this step     P pages in a table, or in the pool
+    B tokens per page                 N query heads                K key/value heads
+    G = N / K, query heads per KV head   D head width              E hidden width
+    I intermediate (MLP) width        V vocabulary                 R rows whose logits are wanted
+    L key positions
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+NULL_PAGE = 0
+"""Padding rows, and rows whose KV must not be written, write here. It never belongs to a sequence."""
+
+
+@dataclass(frozen=True)
+class AttentionBatch:
+    """The rows of one step, sequence after sequence; a decode is a sequence with one query row.
+
+    Row i of sequence s stands at absolute position `kv_lens[s] - query_lens[s] + i`. Rows behind the last sequence
+    are padding: their slot is 0 and their attention output is zero. `kv_lens` counts this step's rows too. The host
+    tuples and the device tensors say the same thing, so that planning never waits for a device.
+    """
+
+    query_lens: tuple[int, ...]
+    kv_lens: tuple[int, ...]
+    page_size: int
+    page_table_SP: Tensor
+    """int32 [S, P]; columns behind a sequence's last page hold NULL_PAGE."""
+    slots_T: Tensor
+    """int64 [T]; page * page_size + offset where this row's K and V are written."""
+
+    def __post_init__(self) -> None:
+        assert len(self.query_lens) == len(self.kv_lens) == self.page_table_SP.shape[0], "one entry per sequence"
+        assert sum(self.query_lens) <= self.slots_T.shape[0], "every query row needs a slot"
+        for query_len, kv_len in zip(self.query_lens, self.kv_lens, strict=True):
+            assert 0 < query_len <= kv_len, f"query_len {query_len} of kv_len {kv_len}"
+        reach = self.page_table_SP.shape[1] * self.page_size
+        assert max(self.kv_lens, default=0) <= reach, "the page table is shorter than the longest sequence"
+
+    @property
+    def num_rows(self) -> int:
+        """Rows of this step, padding included."""
+        return int(self.slots_T.shape[0])
+
+    @classmethod
+    def build(
+        cls,
+        query_lens: Sequence[int],
+        kv_lens: Sequence[int],
+        page_tables: Sequence[Sequence[int]],
+        page_size: int,
+        device: torch.device | str = "cpu",
+        num_rows: int | None = None,
+    ) -> "AttentionBatch":
+        """The plain way to make a batch: every row is written where its position says; extra rows are padding."""
+        num_pages = max((len(table) for table in page_tables), default=1)
+        padded = [list(table) + [NULL_PAGE] * (num_pages - len(table)) for table in page_tables]
+        slots: list[int] = []
+        for query_len, kv_len, table in zip(query_lens, kv_lens, page_tables, strict=True):
+            for position in range(kv_len - query_len, kv_len):
+                slots.append(table[position // page_size] * page_size + position % page_size)
+        slots += [NULL_PAGE] * ((num_rows or len(slots)) - len(slots))
+        return cls(
+            query_lens=tuple(query_lens),
+            kv_lens=tuple(kv_lens),
+            page_size=page_size,
+            page_table_SP=torch.tensor(padded, dtype=torch.int32, device=device).reshape(len(padded), num_pages),
+            slots_T=torch.tensor(slots, dtype=torch.int64, device=device),
+        )
+
+
+@dataclass(frozen=True)
+class KvPages:
+    """The K and V pages of one layer, each [P, B, K, D] and contiguous; page 0 is NULL_PAGE.
+
+    Whoever allocates them fills them with zeros once. The content of a slot that no sequence has written is never
+    visible in an output, whatever it is (an earlier owner's NaN included).
+    """
+
+    k_PBKD: Tensor
+    v_PBKD: Tensor
+
+
+class AttentionStep(ABC):
+    """Attention of one engine step, for all layers; made by `AttentionBackend.begin`."""
+
+    @abstractmethod
+    def attend(self, layer: int, q_TND: Tensor, k_TKD: Tensor, v_TKD: Tensor, window: int | None = None) -> Tensor:
+        """Write the rows' K and V to their slots, then attend causally over each sequence's pages.
+
+        A row at position p sees keys max(0, p - window + 1) .. p. Keys arrive rotated. Returns [T, N, D].
+        """
+
+
+class AttentionBackend(ABC):
+    """A way to attend over pages, chosen once at start."""
+
+    name: str
+
+    @abstractmethod
+    def begin(self, batch: AttentionBatch, kv: Sequence[KvPages], scale: float) -> AttentionStep:
+        """Prepare one step (masks, indices: once for all layers). `kv` has one entry per layer."""

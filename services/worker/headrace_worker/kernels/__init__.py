@@ -1,0 +1,1 @@
+"""Inner loops: each kernel beside its torch twin."""

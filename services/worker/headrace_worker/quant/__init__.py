@@ -1,0 +1,1 @@
+"""Quantized weights: how they are stored and how they are read."""
