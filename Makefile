@@ -1,0 +1,55 @@
+# The developer's commands. Everything runs from .venv, which `make install` creates.
+SHELL := /bin/bash
+.DEFAULT_GOAL := help
+MAKEFLAGS += --no-print-directory
+
+export PATH := $(CURDIR)/.venv/bin:$(PATH)
+
+PYTEST_WORKERS ?= 2
+LOCKED := constraints.txt pyproject.toml tools/install.sh protos/hatch_build.py \
+	$(wildcard protos/pyproject.toml services/*/pyproject.toml tools/*/pyproject.toml) \
+	$(shell find protos -name '*.proto')
+
+.PHONY: help install up down lint test test-slow clean
+
+help:  ## list the commands
+	@awk -F ':.*## ' '/^[a-z-]+.*:.*## / {printf "  make %-12s %s\n", $$1, $$2}' Makefile
+	@echo "  make bench-NAME   run benchmarks/NAME.py"
+
+install: .venv/.installed  ## create .venv and install everything under the lock (TORCH_INDEX=URL, PYTHON=python3.12)
+
+.venv/.installed: $(LOCKED)
+	@tools/install.sh
+
+up: install  ## start the platform on this host and stream one answer
+	headrace up --detach
+	headrace chat --temperature 0 "What is the capital of France?"
+
+down:  ## stop what `make up` started
+	@if command -v headrace >/dev/null; then headrace down; else echo "nothing is installed: see make install"; fi
+
+lint: install  ## ruff, mypy, the import contracts, buf
+	ruff check
+	ruff format --check
+	mypy
+	lint-imports
+	tools/lint_protos.sh
+
+test: lint  ## everything that has to pass before a commit
+	pytest -n $(PYTEST_WORKERS) --dist loadfile -m "not slow and not gpu and not compose"
+
+test-slow: .venv/.installed-slow  ## long and timing-dependent tests
+	pytest -m slow -o faulthandler_timeout=3600
+
+.venv/.installed-slow: .venv/.installed
+	python -m pip install -q --no-input --disable-pip-version-check -c constraints.txt --group slow
+	@touch $@
+
+bench-%: install
+	@test -f benchmarks/$*.py || { echo "there is no benchmark '$*': benchmarks/$*.py does not exist" >&2; exit 2; }
+	python benchmarks/$*.py
+
+clean:  ## remove caches, build output and generated stubs (.venv stays)
+	find . -name .venv -prune -o -type d \( -name __pycache__ -o -name build -o -name dist \) -print0 | xargs -0 rm -rf
+	rm -rf .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis .venv/.installed .venv/.installed-slow
+	find protos -name '*_pb2*.py' -delete -o -name '*_pb2.pyi' -delete
