@@ -1,0 +1,82 @@
+"""The one place where a servicer's errors become gRPC statuses; also token, trace, log context and the call counter."""
+
+import asyncio
+import contextlib
+import hmac
+import inspect
+import logging
+from collections.abc import Mapping
+from typing import Any
+
+import grpc
+from opentelemetry.trace import SpanKind
+
+from headrace_kit import logs, telemetry
+from headrace_kit.errors import HeadraceError
+
+log = logging.getLogger(__name__)
+_calls = telemetry.counter("rpc_total", "Finished gRPC calls by method and status", ["method", "code"])
+
+
+def bearer_matches(headers: Mapping[str, Any], token: str) -> bool:
+    """Constant-time test of ``authorization: Bearer <token>`` (lower-case names)."""
+    return hmac.compare_digest(str(headers.get("authorization", "")).encode(), f"Bearer {token}".encode())
+
+
+class RpcInterceptor(grpc.aio.ServerInterceptor):
+    """``token=None`` is for a public listener, whose servicers authenticate their callers themselves."""
+
+    def __init__(self, token: str | None) -> None:
+        self._token = token
+
+    async def intercept_service(self, continuation: Any, handler_call_details: Any) -> Any:
+        handler = await continuation(handler_call_details)
+        if handler is None:
+            return None
+        method, headers = handler_call_details.method, dict(handler_call_details.invocation_metadata)
+        kind = "_".join("stream" if way else "unary" for way in (handler.request_streaming, handler.response_streaming))
+        behaviour = getattr(handler, kind)
+
+        async def call(request: Any, context: Any) -> Any:
+            with telemetry.tracer.start_as_current_span(
+                method, telemetry.extract(headers), SpanKind.SERVER, record_exception=False,
+                set_status_on_exception=False), logs.bind(method=method, trace_id=telemetry.trace_id()):
+                return await self._call(method, headers, behaviour, request, context)
+
+        return handler._replace(**{kind: call})
+
+    async def _call(self, method: str, headers: Mapping[str, Any], behaviour: Any, request: Any, context: Any) -> Any:
+        code = "OK"
+        try:
+            self._check_token(method, headers)
+            return await _run(behaviour(request, context), context)
+        except asyncio.CancelledError:
+            code = "CANCELLED"
+            raise
+        except grpc.aio.AbortError:
+            code = context.code().name
+            raise
+        except HeadraceError as error:
+            code = error.row.code.name
+            await context.abort_with_status(error.to_status())
+        except Exception:
+            code = "INTERNAL"
+            log.exception("rpc_crashed")
+            await context.abort_with_status(HeadraceError("internal", "internal error").to_status())
+        finally:
+            _calls.labels(method, code).inc()
+
+    def _check_token(self, method: str, headers: Mapping[str, Any]) -> None:
+        if self._token is None or method.startswith("/grpc.health.v1.Health/"):
+            return
+        if not bearer_matches(headers, self._token):
+            raise HeadraceError("unauthenticated", "the service token is missing or wrong")
+
+
+async def _run(result: Any, context: Any) -> Any:
+    if not inspect.isasyncgen(result):
+        return await result
+    async with contextlib.aclosing(result):
+        async for message in result:
+            await context.write(message)
+

@@ -1,0 +1,111 @@
+"""Bound ports: a gRPC server and an HTTP server that say clearly when their address is taken. No policy of stopping."""
+
+import asyncio
+import contextlib
+import socket
+from collections.abc import Iterable
+from typing import Any, cast
+
+import grpc
+import uvicorn
+from grpc_health.v1 import health_pb2_grpc
+from grpc_reflection.v1alpha import reflection
+
+from headrace_kit.channels import Tls, server_options
+from headrace_kit.health import Health
+from headrace_kit.interceptors import RpcInterceptor
+
+
+class StartError(Exception):
+    """The process cannot start; one sentence for its operator, and the exit code (2 configuration, 3 address)."""
+
+    def __init__(self, code: int, sentence: str) -> None:
+        super().__init__(sentence)
+        self.code = code
+
+
+class GrpcListener:
+    """A bound grpc.aio server; hand it to the generated ``add_XServicer_to_server(servicer, listener)``.
+
+    ``token`` None makes it public: health and what is added, no reflection, no token.
+    """
+
+    def __init__(self, listen: str, health: Health, *, token: str | None, tls: Tls | None = None) -> None:
+        self.server = grpc.aio.server(interceptors=[RpcInterceptor(token)], options=server_options())
+        self._services: list[str] | None = None if token is None else [reflection.SERVICE_NAME]
+        _bind(listen).close()  # gRPC's core would report a taken port on stderr in its own words
+        try:
+            port = self.server.add_secure_port(listen, tls.server()) if tls else self.server.add_insecure_port(listen)
+        except RuntimeError:
+            raise _taken(listen) from None
+        self.address = f"{listen.rpartition(':')[0]}:{port}"
+        health_pb2_grpc.add_HealthServicer_to_server(health, cast(grpc.aio.Server, self))
+
+    def add_generic_rpc_handlers(self, handlers: Iterable[Any]) -> None:
+        handlers = list(handlers)
+        if self._services is not None:
+            self._services += [handler.service_name() for handler in handlers]
+        self.server.add_generic_rpc_handlers(handlers)
+
+    def add_registered_method_handlers(self, service_name: str, method_handlers: Any) -> None:
+        self.server.add_registered_method_handlers(service_name, method_handlers)
+
+    async def start(self) -> None:
+        if self._services is not None:
+            reflection.enable_server_reflection(self._services, self.server)
+        await self.server.start()
+
+    async def stop(self, grace_s: float) -> None:
+        """Refuses new calls and gives those in flight ``grace_s`` seconds."""
+        await self.server.stop(grace_s)
+
+
+class HttpListener(uvicorn.Server):
+    """An ASGI app on a bound socket; further keyword arguments are uvicorn.Config's."""
+
+    def __init__(self, listen: str, app: Any, **options: Any) -> None:
+        super().__init__(uvicorn.Config(app, log_config=None, access_log=False, lifespan="off", **options))
+        self._socket = _bind(listen)
+        self.address = f"{listen.rpartition(':')[0]}:{self._socket.getsockname()[1]}"
+        self._up = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Any:
+        yield  # signals belong to serve.run
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        self._up.set()
+
+    async def start(self) -> None:
+        self._task = asyncio.create_task(self.serve([self._socket]), name=f"http {self.address}")
+        await self._up.wait()
+
+    async def stop(self, grace_s: float) -> None:
+        """Closes the port, gives the requests in flight ``grace_s`` seconds."""
+        if self._task is None:
+            return self._socket.close()
+        self.should_exit = True
+        if not (await asyncio.wait([self._task], timeout=grace_s))[0]:
+            self.force_exit = True
+            await self._task
+
+
+def _bind(listen: str) -> socket.socket:
+    host, _, port = listen.rpartition(":")
+    if not host or not port.isdecimal() or int(port) > 65535:
+        raise StartError(2, f"{listen!r} is not an address of the form host:port")
+    bound = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET)
+    bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        bound.bind((host.strip("[]"), int(port)))
+        bound.listen(1024)  # two sockets may be bound to one address as long as neither listens
+    except OSError:
+        bound.close()
+        raise _taken(listen) from None
+    return bound
+
+
+def _taken(listen: str) -> StartError:
+    return StartError(3, f"cannot listen on {listen}: the address is taken or not on this host")

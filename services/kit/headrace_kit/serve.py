@@ -1,0 +1,213 @@
+"""The composition root of every service: ports, health, tasks, signals, drain, close. Knows no service's parts.
+
+SIGTERM -> not serving -> drain callbacks -> listeners -> tasks -> close callbacks in reverse -> exit 0.
+"""
+
+import asyncio
+import json
+import logging
+import os
+import secrets
+import signal
+import sys
+import time
+from collections.abc import Awaitable, Callable, Coroutine
+from pathlib import Path
+from typing import Any, Protocol, TypeVar
+
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import JSONResponse, PlainTextResponse, Response
+from starlette.routing import Route
+
+from headrace_kit import logs, settings, telemetry
+from headrace_kit.channels import Tls
+from headrace_kit.files import write_atomically
+from headrace_kit.health import Health
+from headrace_kit.interceptors import bearer_matches
+from headrace_kit.lifecycle import Deadline, Supervisor
+from headrace_kit.listeners import GrpcListener, HttpListener, StartError
+
+log = logging.getLogger(__name__)
+L = TypeVar("L", GrpcListener, HttpListener)
+Callback = Callable[[], Coroutine[Any, Any, None]]
+_CLOSE_S = 5.0
+
+
+class HostConfig(Protocol):
+    """The fields that every service's configuration has; listen addresses are host:port, port 0 takes a free one."""
+
+    @property
+    def grpc_listen(self) -> str: ...
+    @property
+    def http_listen(self) -> str: ...
+    @property
+    def service_token_file(self) -> Path: ...
+    @property
+    def state_dir(self) -> Path: ...
+    @property
+    def announce(self) -> Path | None: ...
+    @property
+    def drain_s(self) -> float: ...
+    @property
+    def log_level(self) -> str: ...
+
+
+class Host:
+    """What ``build`` wires a service into; its ports are bound already, and answer after ``build`` returns."""
+
+    def __init__(self, service: str, config: HostConfig, instance: str, *, tls: Tls | None = None) -> None:
+        self.service, self.instance, self.tls = service, instance, tls
+        self.service_token = _read_token(config.service_token_file)
+        self.health, self.tasks, self.draining = Health(), Supervisor(self.fail), asyncio.Event()
+        self.grpc = GrpcListener(config.grpc_listen, self.health, token=self.service_token, tls=tls)
+        self.http = HttpListener(config.http_listen, self._internal_app())
+        self.announced: dict[str, object] = {"service": service, "instance": instance, "pid": os.getpid(),
+                                             "grpc": self.grpc.address, "http": self.http.address}
+        self._config, self._exit_code = config, 0
+        self._public: list[GrpcListener | HttpListener] = []
+        self._on_drain: list[Callback] = []
+        self._on_close: list[Callback] = []
+        self._stopping = asyncio.Event()
+
+    def add_public_listener(self, name: str, listen: str, *, tls: Tls | None = None) -> GrpcListener:
+        """A gRPC server without token and reflection; its address is announced under ``name``."""
+        return self._publish(name, GrpcListener(listen, self.health, token=None, tls=tls))
+
+    def add_http_listener(self, name: str, listen: str, app: Any, **options: Any) -> HttpListener:
+        """An ASGI app; ``options`` are uvicorn.Config's; its address is announced under ``name``."""
+        return self._publish(name, HttpListener(listen, app, **options))
+
+    def on_drain(self, callback: Callback) -> None:
+        """Runs with the others when the process stops, for at most drain_s together: finish work, end long streams."""
+        self._on_drain.append(callback)
+
+    def on_close(self, callback: Callback) -> None:
+        """Runs after everything else has stopped, last registered first."""
+        self._on_close.append(callback)
+
+    def stop(self) -> None:
+        self._stopping.set()
+
+    def fail(self, reason: str) -> None:
+        """Stops in the same order as a signal does, with exit code 1."""
+        log.error("process_failed", extra={"reason": reason})
+        self._exit_code = 1
+        self.stop()
+
+    async def run(self, build: "Callable[[Host], Awaitable[None]]") -> int:
+        """Builds, serves until stopped, returns the exit code."""
+        for number in (signal.SIGTERM, signal.SIGINT):
+            asyncio.get_running_loop().add_signal_handler(number, self._signalled, number)
+        building = asyncio.ensure_future(build(self))
+        stopping = asyncio.create_task(self._stopping.wait())
+        try:
+            await asyncio.wait([building, stopping], return_when=asyncio.FIRST_COMPLETED)
+            if building.done():
+                building.result()
+                await self._open()
+                await stopping
+        finally:
+            building.cancel()
+            stopping.cancel()
+            await self._shut_down()
+        return self._exit_code
+
+    async def _open(self) -> None:
+        for listener in (self.grpc, self.http, *self._public):
+            await listener.start()
+        if self._config.announce is not None:
+            write_atomically(self._config.announce, json.dumps(self.announced).encode())
+        log.info("started", extra={"addresses": self.announced})
+
+    async def _shut_down(self) -> None:
+        log.info("stopping")
+        drain = Deadline.after(self._config.drain_s, time.monotonic())
+        self.draining.set()
+        self.health.drain()
+        await _finish("drain", self._on_drain, drain.left_s(time.monotonic()))
+        self.health.close()
+        left_s = drain.left_s(time.monotonic())
+        await asyncio.gather(*(listener.stop(left_s) for listener in (self.grpc, *self._public)))
+        await self.tasks.stop()
+        for callback in reversed(self._on_close):
+            await _finish("close", [callback], _CLOSE_S)
+        await self.http.stop(1.0)
+        self._withdraw()
+        log.info("stopped", extra={"exit_code": self._exit_code})
+
+    def _signalled(self, number: int) -> None:
+        if self._stopping.is_set():
+            self._withdraw()
+            os._exit(128 + number)
+        self.stop()
+
+    def _withdraw(self) -> None:
+        path = self._config.announce
+        # A successor may have written its own announcement by now.
+        if path is not None and path.exists() and json.loads(path.read_bytes())["instance"] == self.instance:
+            path.unlink(missing_ok=True)
+
+    def _publish(self, name: str, listener: L) -> L:
+        self._public.append(listener)
+        self.announced[name] = listener.address
+        return listener
+
+    def _internal_app(self) -> Starlette:
+        async def metrics(request: Request) -> Response:
+            if not bearer_matches(request.headers, self.service_token):
+                return PlainTextResponse("the service token is missing or wrong\n", 401)
+            body, media_type = telemetry.exposition()
+            return Response(body, media_type=media_type)
+
+        async def healthz(_: Request) -> Response:
+            return PlainTextResponse("ok\n")
+
+        async def readyz(_: Request) -> Response:
+            return JSONResponse(self.health.report(), 200 if self.health.ready else 503)
+
+        return Starlette(routes=[Route("/metrics", metrics), Route("/healthz", healthz), Route("/readyz", readyz)])
+
+
+def run(service: str, config: HostConfig, build: Callable[[Host], Awaitable[None]], *, tls: Tls | None = None,
+        otlp_endpoint: str | None = None) -> None:
+    """Serves until a signal and exits: 0 stopped, 1 failed, 2 configuration, 3 address taken; a second signal kills."""
+    instance = secrets.token_hex(4)
+    logs.setup(service, instance, config.log_level)
+    close_tracing = telemetry.setup_tracing(service, instance, otlp_endpoint)
+    log.info("starting", extra={"version": settings.version(service), "settings": settings.describe(config)})
+
+    async def main() -> int:
+        config.state_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
+        return await Host(service, config, instance, tls=tls).run(build)
+
+    try:
+        code = asyncio.run(main())
+    except StartError as error:
+        print(f"headrace-{service}: {error}", file=sys.stderr)
+        code = error.code
+    finally:
+        close_tracing()
+    raise SystemExit(code)
+
+
+def _read_token(path: Path) -> str:
+    try:
+        token = path.read_text("utf-8").strip()
+    except (OSError, UnicodeDecodeError) as error:
+        raise StartError(2, f"cannot read the service token file {path}: {error}") from error
+    if not token:
+        raise StartError(2, f"the service token file {path} is empty")
+    return token
+
+
+async def _finish(phase: str, callbacks: list[Callback], limit_s: float) -> None:
+    """Runs callbacks together; one that fails or is late is logged, for the others must still run."""
+    tasks = {asyncio.create_task(callback()): callback for callback in callbacks}
+    done, late = await asyncio.wait(tasks, timeout=limit_s) if tasks else (set(), set())
+    for task in late:
+        task.cancel()
+        log.warning(f"{phase}_late", extra={"callback": tasks[task].__qualname__, "limit_s": limit_s})
+    for task in done:
+        if not task.cancelled() and (error := task.exception()) is not None:
+            log.error(f"{phase}_failed", extra={"callback": tasks[task].__qualname__}, exc_info=error)
