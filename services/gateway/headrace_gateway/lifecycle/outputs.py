@@ -1,0 +1,157 @@
+"""What a response asks its shell to do: the outputs of its state machine.
+
+Plain frozen data, to be carried out in the order given. Knows no protobuf and no transport.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from .events import Decision
+from .settlement import Settlement, Usage
+
+# ---- to the client ---------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Created:
+    """The identity is open: from here on exactly one Terminal ends the stream."""
+
+    sequence_number: int
+    attempt: int
+
+
+@dataclass(frozen=True, slots=True)
+class Delta:
+    """Text of one choice, never empty. `num_tokens` tokens are all out with it (0 if a token is only partly out)."""
+
+    sequence_number: int
+    choice: int
+    text: str
+    num_tokens: int
+    logprobs: tuple[object, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ChoiceFinished:
+    """One choice ended by itself or was blocked: stop, length, tool_calls or content_filter."""
+
+    sequence_number: int
+    choice: int
+    reason: str
+    num_tokens: int
+
+
+@dataclass(frozen=True, slots=True)
+class Terminal:
+    """The one ending: completed, incomplete, failed or cancelled, with its typed reason."""
+
+    sequence_number: int
+    kind: str
+    reason: str
+    detail: str
+    usage: Usage
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """A typed status before Created; no identity was opened and nothing follows."""
+
+    reason: str
+    detail: str = ""
+    field: str = ""
+    retry_after_s: float | None = None
+
+
+# ---- to policy -------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Admit:
+    """Ask policy to reserve the bounds."""
+
+
+@dataclass(frozen=True, slots=True)
+class Screen:
+    """Raw text for screening; `offset` counts code points of this attempt's choice. `final`: no more will follow."""
+
+    attempt: int
+    choice: int
+    offset: int
+    text: str
+    final: bool
+
+
+@dataclass(frozen=True, slots=True)
+class ScreenClose:
+    """Forget what is being screened for this attempt."""
+
+    attempt: int
+
+
+@dataclass(frozen=True, slots=True)
+class Settle:
+    """Close the books of this response; always before Terminal or Refusal, and once."""
+
+    settlement: Settlement
+
+
+# ---- to the router ---------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """Ask for a replica for this attempt, none of `excluded` (replica ids)."""
+
+    attempt: int
+    excluded: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """How a decision ended, once per decision.
+
+    `outcome`: completed, incomplete, refused, failed, lost, or cancelled (which says nothing about the replica).
+    `phase` the attempt was in: routed (never submitted), queued, prefill or decode.
+    """
+
+    attempt: int
+    decision_id: str
+    outcome: str
+    reason: str
+    phase: str
+    num_generated: int
+
+
+# ---- to the worker ---------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Submit:
+    """Send this attempt to the decided replica; both deadlines are durations from now."""
+
+    attempt: int
+    decision: Decision
+    queue_s: float
+    total_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Cancel:
+    """Stop one choice of an attempt (-1: all). `accepted_count`: its tokens that count; None: all it generated."""
+
+    attempt: int
+    choice: int
+    reason: str
+    accepted_count: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Ack:
+    """The finals of this attempt are in the books: the worker may forget them."""
+
+    attempt: int
+
+
+ClientEvent = Created | Delta | ChoiceFinished | Terminal
+Output = ClientEvent | Refusal | Admit | Screen | ScreenClose | Settle | Route | Report | Submit | Cancel | Ack
