@@ -1,0 +1,89 @@
+"""Each distribution installs alone: with what it declares it imports, answers and starts, and torch is not there."""
+
+import importlib.metadata
+import subprocess
+import venv
+from pathlib import Path
+
+import pytest
+
+from tests.integration.clean_environment import SOURCES, CleanEnvironment, build_wheels, closure
+
+SERVICES = ["gateway", "policy", "router", "controlplane", "worker"]
+COMMANDS = {**{f"headrace-{service}": f"headrace-{service}" for service in SERVICES}, "headrace-cli": "headrace"}
+
+# Packages of the worker that may need the extra `engine`; the base worker imports none of them.
+NEEDS_ENGINE = "attention execution kernels layers models parallel quant transfer"
+
+IMPORT_EVERYTHING = """
+import importlib, pkgutil, sys
+package, skipped = importlib.import_module(sys.argv[1]), sys.argv[2].split()
+for module in pkgutil.walk_packages(package.__path__, package.__name__ + "."):
+    if module.name.split(".")[1] not in skipped:
+        importlib.import_module(module.name)
+print(*sorted({name.partition(".")[0] for name in sys.modules}))
+"""
+
+
+@pytest.fixture(scope="module")
+def wheels(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    return build_wheels(tmp_path_factory.mktemp("wheels"))
+
+
+@pytest.fixture(scope="module", params=list(COMMANDS))
+def environment(
+    request: pytest.FixtureRequest, wheels: dict[str, Path], tmp_path_factory: pytest.TempPathFactory
+) -> tuple[str, CleanEnvironment]:
+    return request.param, CleanEnvironment(tmp_path_factory.mktemp(request.param) / "env", request.param, wheels)
+
+
+def test_torch_is_absent(environment: tuple[str, CleanEnvironment]) -> None:
+    _, clean = environment
+    result = clean.run("python", "-c", "import torch")
+    assert "ModuleNotFoundError: No module named 'torch'" in result.stderr
+    assert "torch" not in clean.distributions
+
+
+def test_another_service_is_absent(environment: tuple[str, CleanEnvironment]) -> None:
+    name, clean = environment
+    assert set(clean.distributions) & set(SOURCES) == {name, "headrace-kit", "headrace-protos"}
+
+
+def test_every_import_is_declared(environment: tuple[str, CleanEnvironment]) -> None:
+    name, clean = environment
+    package = name.replace("-", "_")
+    result = clean.run("python", "-c", IMPORT_EVERYTHING, package, NEEDS_ENGINE if name == "headrace-worker" else "")
+    assert result.returncode == 0, result.stderr
+    assert "torch" not in result.stdout.split()
+
+
+def test_the_command_says_its_usage_and_version(environment: tuple[str, CleanEnvironment]) -> None:
+    name, clean = environment
+    usage, version = clean.run(COMMANDS[name], "--help"), clean.run(COMMANDS[name], "--version")
+    assert (usage.returncode, version.returncode) == (0, 0), usage.stderr + version.stderr
+    assert COMMANDS[name] in usage.stdout
+    assert importlib.metadata.version(name) in version.stdout
+
+
+def test_the_engine_extra_brings_torch() -> None:
+    assert "torch" in closure("headrace-worker", frozenset({"engine"}))
+
+
+def test_the_contract_travels_with_its_sources(wheels: dict[str, Path], tmp_path: Path) -> None:
+    clean = CleanEnvironment(tmp_path / "env", "headrace-protos", wheels)
+    result = clean.run("python", "-c", "import headrace.v1 as v1; print(*v1.__path__)")
+    files = {file.name for file in Path(result.stdout.strip()).iterdir()}
+    sources = {file.stem for file in (Path(__file__).parents[2] / "protos/headrace/v1").glob("*.proto")}
+    assert {f"{stem}{end}" for stem in sources for end in (".proto", "_pb2.py", "_pb2.pyi", "_pb2_grpc.py")} <= files
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["headrace-gateway", "headrace-worker"])
+def test_it_installs_from_the_package_index_under_the_lock(name: str, wheels: dict[str, Path], tmp_path: Path) -> None:
+    venv.create(tmp_path, with_pip=True)
+    lock = Path(__file__).parents[2] / "constraints.txt"
+    install = ["pip", "install", "-q", "-c", lock, "--find-links", wheels[name].parent, wheels[name]]
+    subprocess.run([tmp_path / "bin/python", "-m", *install], check=True, timeout=600)
+    command = subprocess.run([tmp_path / f"bin/{name}", "--version"], check=True, capture_output=True, text=True)
+    assert importlib.metadata.version(name) in command.stdout
+    assert not list(tmp_path.glob("lib/python*/site-packages/torch"))
