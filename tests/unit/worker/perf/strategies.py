@@ -1,9 +1,10 @@
 """Hypothesis strategies for shapes, layouts and cards: plain, valid, small enough to shrink well."""
 
+from hypothesis import strategies as st
+
 from headrace_worker.perf.cards import CARDS, Card
 from headrace_worker.perf.layout import Layout, is_possible
 from headrace_worker.perf.model_shape import ModelShape
-from hypothesis import strategies as st
 
 
 @st.composite

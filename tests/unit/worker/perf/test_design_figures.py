@@ -1,6 +1,7 @@
 """Every reference figure of the ledger: 70e9 parameters, 80 layers, 8 KV heads, head width 128, 2-byte KV."""
 
 import pytest
+
 from headrace_worker.perf.cards import GIB, card_named
 from headrace_worker.perf.layout import Layout
 from headrace_worker.perf.memory import MemoryDemand, kv_bytes_per_sequence, kv_bytes_per_token, weight_bytes

@@ -1,10 +1,11 @@
 """Degrees that do not divide are refused with both numbers."""
 
 import pytest
+from hypothesis import given
+
 from headrace_worker.perf.errors import LayoutError
 from headrace_worker.perf.layout import Layout
 from headrace_worker.perf.model_shape import BUILT_IN_MODELS, ModelShape
-from hypothesis import given
 
 from .strategies import placements
 

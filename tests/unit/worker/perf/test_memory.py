@@ -1,6 +1,9 @@
 """Memory is conserved by a split, and grows with what it holds."""
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
 from headrace_worker.perf.cards import GIB, Card, card_named
 from headrace_worker.perf.errors import PerfError
 from headrace_worker.perf.layout import Layout
@@ -16,8 +19,6 @@ from headrace_worker.perf.memory import (
 )
 from headrace_worker.perf.model_shape import BUILT_IN_MODELS, ModelShape
 from headrace_worker.perf.precision import Precision, kv_precision, weight_precision
-from hypothesis import given
-from hypothesis import strategies as st
 
 from .strategies import cards, placements, shapes
 

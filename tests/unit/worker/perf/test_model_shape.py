@@ -3,6 +3,7 @@
 from typing import Any
 
 import pytest
+
 from headrace_worker.perf.errors import PerfError
 from headrace_worker.perf.model_shape import BUILT_IN_MODELS, from_config
 

@@ -1,0 +1,40 @@
+"""Microbatches moving through pipeline stages: bubbles and the time of a step. Knows no model and no card.
+
+GPipe's schedule (Huang et al. 2019): microbatch i is in stage s at slot i + s.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class PipelineSchedule:
+    """`num_microbatches` over `num_stages`, drawn as stages x time slots."""
+
+    num_microbatches: int
+    num_stages: int
+
+    @property
+    def num_slots(self) -> int:
+        """Time slots from the first microbatch entering to the last one leaving."""
+        return self.num_microbatches + self.num_stages - 1
+
+    @property
+    def num_cells(self) -> int:
+        """All stage-slots."""
+        return self.num_stages * self.num_slots
+
+    @property
+    def num_idle_cells(self) -> int:
+        """Stage-slots without work: the bubble."""
+        return self.num_cells - self.num_stages * self.num_microbatches
+
+    @property
+    def bubble(self) -> float:
+        """Share of idle cells."""
+        return self.num_idle_cells / self.num_cells
+
+
+def pipelined_time_s(stage_times_s: Sequence[float], num_microbatches: int) -> float:
+    """Seconds until the last microbatch leaves: one fills the pipe, the others follow at the slowest stage's pace."""
+    return sum(stage_times_s) + (num_microbatches - 1) * max(stage_times_s)
