@@ -34,7 +34,10 @@ pick_python() {
     if [ -n "$without_venv" ]; then
         fail "$without_venv has no venv module; on Debian and Ubuntu: apt-get install $(basename "$without_venv")-venv"
     fi
-    fail "Python 3.12 or 3.11 is needed, and ${PYTHON:-none on the PATH} ${PYTHON:+is not one }that runs."
+    if [ -n "${PYTHON:-}" ]; then
+        fail "PYTHON=$PYTHON is not a Python 3.12 or 3.11 that runs"
+    fi
+    fail "Python 3.12 or 3.11 is needed and none was found; PYTHON=... names one"
 }
 
 create_venv() {

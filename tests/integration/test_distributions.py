@@ -82,7 +82,7 @@ def test_the_contract_travels_with_its_sources(wheels: dict[str, Path], tmp_path
 def test_it_installs_from_the_package_index_under_the_lock(name: str, wheels: dict[str, Path], tmp_path: Path) -> None:
     venv.create(tmp_path, with_pip=True)
     lock = Path(__file__).parents[2] / "constraints.txt"
-    install = ["pip", "install", "-q", "-c", lock, "--find-links", wheels[name].parent, wheels[name]]
+    install = ["pip", "install", "-q", "-c", str(lock), "--find-links", str(wheels[name].parent), str(wheels[name])]
     subprocess.run([tmp_path / "bin/python", "-m", *install], check=True, timeout=600)
     command = subprocess.run([tmp_path / f"bin/{name}", "--version"], check=True, capture_output=True, text=True)
     assert importlib.metadata.version(name) in command.stdout
