@@ -1,0 +1,76 @@
+"""Section ``pools``: equal replicas of one model, and the settings their workers start with. Knows no launcher."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Literal
+
+from headrace_controlplane.fleet.problems import Problem, join
+from headrace_controlplane.fleet.schema import setting
+
+_MOST = 2**31 - 1
+
+
+@dataclass(frozen=True)
+class Pool:
+    """``min`` replicas are kept running; settings left out are the worker's own defaults."""
+
+    NAMES = r"[a-z0-9][a-z0-9-]{0,39}"
+
+    model: str = setting(..., "model that its replicas serve")
+    engine: Literal["torch", "scripted"] = setting("torch", "what computes; scripted needs no weights")
+    device: Literal["cpu", "cuda"] = setting("cpu", "where it computes")
+    precision: Literal["float32", "bfloat16", "float16"] = setting("float32", "type of weights, activations and KV")
+    role: Literal["both", "prefill", "decode"] = setting("both", "part of the work that its replicas do")
+    launcher: Literal["process", "external"] = setting(
+        "process", "process: the control plane starts workers on its host; external: replicas register by themselves"
+    )
+    min: int = setting(1, "fewest replicas", minimum=0, maximum=1000)
+    max: int | None = setting(None, "most replicas; nothing: as many as min", minimum=0, maximum=1000)
+    # One device per replica until tensor groups can be launched: a degree that nothing honours is refused.
+    tp: int = setting(1, "tensor-parallel degree", minimum=1, maximum=1)
+    pp: int = setting(1, "pipeline-parallel degree", minimum=1, maximum=1)
+    page_tokens: int = setting(16, "tokens per KV page", minimum=16, maximum=4096, multiple_of=16)
+    num_pages: int | None = setting(None, "KV pages; nothing: what fits into kv_bytes", minimum=1, maximum=_MOST)
+    kv_bytes: int | None = setting(None, "bytes for KV pages; nothing: measured", minimum=1, maximum=2**50)
+    max_context_tokens: int | None = setting(
+        None, "most tokens of prompt and output that the engine takes; nothing: the model's", minimum=1, maximum=_MOST
+    )
+    max_sequence_tokens: int | None = setting(
+        None,
+        "most tokens of prompt and output of one request; nothing: the context",
+        minimum=1,
+        maximum=_MOST,
+    )
+    max_waiting: int = setting(256, "room for requests that wait in one replica", minimum=1, maximum=1_000_000)
+    max_running: int = setting(256, "most sequences that run at once in one replica", minimum=1, maximum=65_536)
+    max_batch_tokens: int = setting(1024, "most tokens in one engine step", minimum=1, maximum=_MOST)
+    max_chunk_tokens: int = setting(512, "most prompt tokens in one engine step", minimum=1, maximum=_MOST)
+    deterministic: bool = setting(False, "batch-invariant arithmetic: the same bits alone or in any batch")
+    threads: int | None = setting(None, "CPU threads of one engine; nothing: one per core", minimum=1, maximum=4096)
+    hold_s: float = setting(
+        120.0, "how long a request without a deadline is held while no replica is ready", minimum=0, maximum=86_400
+    )
+    max_held: int = setting(100, "most requests held at once by one router", minimum=0, maximum=1_000_000)
+    classes: tuple[str, ...] = setting((), "SLO classes that it serves; empty: all")
+
+    @property
+    def most(self) -> int:
+        """Upper bound of the number of replicas."""
+        return self.min if self.max is None else self.max
+
+    def check(self, path: str) -> Iterator[Problem]:
+        if self.most < self.min:
+            yield Problem(join(path, "max"), f"expected an integer >= min ({self.min}), got {self.max}")
+        if self.num_pages is not None and self.kv_bytes is not None:
+            yield Problem(join(path, "kv_bytes"), "give either num_pages or kv_bytes")
+        needed = self.max_running + self.page_tokens
+        if self.max_batch_tokens < needed:
+            yield Problem(
+                join(path, "max_batch_tokens"),
+                f"must hold max_running and one page: expected an integer >= {needed}, got {self.max_batch_tokens}",
+            )
+        context, sequence = self.max_context_tokens, self.max_sequence_tokens
+        if context is not None and sequence is not None and sequence > context:
+            yield Problem(
+                join(path, "max_sequence_tokens"), f"expected <= max_context_tokens ({context}), got {sequence}"
+            )

@@ -1,0 +1,51 @@
+"""Section ``safety``: rules on what may be said, and origins that a browser may call from. Enforces nothing itself."""
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Literal
+
+from headrace_controlplane.fleet.problems import Problem, join
+from headrace_controlplane.fleet.schema import setting
+
+
+@dataclass(frozen=True)
+class Rule:
+    """One rule; it applies to the tenants that name it."""
+
+    detector: Literal["blocklist", "regex", "pii", "injection", "repetition", "guard"] = setting(..., "how it detects")
+    side: Literal["input", "output", "both"] = setting("both", "which text it reads")
+    action: Literal["block", "flag", "redact"] = setting("block", "what it does")
+    values: tuple[str, ...] = setting((), "words, patterns or entity names, as the detector wants them")
+    fail_open: bool = setting(False, "let text pass while the detector cannot run")
+    guard_model: str = setting("", "model that a guard rule asks")
+    replacement: str = setting("[redacted]", "text that replaces what a redact rule found")
+
+    def check(self, path: str) -> Iterator[Problem]:
+        if self.detector in ("blocklist", "regex") and not self.values:
+            yield Problem(join(path, "values"), f"a {self.detector} rule needs at least one")
+        if (self.detector == "guard") != bool(self.guard_model):
+            yield Problem(join(path, "guard_model"), "a guard rule needs one, and no other rule has one")
+        if self.detector == "regex":
+            yield from _bad_patterns(self.values, join(path, "values"))
+
+
+def _bad_patterns(values: tuple[str, ...], path: str) -> Iterator[Problem]:
+    for i, value in enumerate(values):
+        try:
+            re.compile(value)
+        except re.error as error:
+            yield Problem(join(path, i), f"not a regular expression: {error}")
+
+
+@dataclass(frozen=True)
+class Safety:
+    """Everything that keeps harm out."""
+
+    rules: dict[str, Rule] = setting({}, "rules by name")
+    cors_origins: tuple[str, ...] = setting((), "origins that a browser may call from; empty: none")
+
+    def check(self, path: str) -> Iterator[Problem]:
+        for i, origin in enumerate(self.cors_origins):
+            if not re.fullmatch(r"\*|https?://[^\s/]+", origin):
+                yield Problem(join(join(path, "cors_origins"), i), f'expected https://HOST or "*", got "{origin}"')
