@@ -23,7 +23,8 @@ _failures = telemetry.counter("config_reload_failures_total", "Snapshots that we
 class SnapshotClient(Generic[S]):
     """Subscribes for ever; ``version`` is the one in force, 0 before the first.
 
-    ``apply(section)`` puts a whole section in force or raises ValueError, whose text goes into the NACK.
+    ``apply(section)`` puts a whole section in force or raises ValueError, whose text goes into the NACK. A service that
+    the control plane asks on behalf of operators sets ``endpoint``, the gRPC target of its internal listener.
     """
 
     def __init__(self, channel: grpc.aio.Channel, section_type: type[S], apply: Callable[[S], None], *, service: str,
@@ -32,7 +33,7 @@ class SnapshotClient(Generic[S]):
         self._section_type, self._apply, self._sleep = section_type, apply, sleep
         self._service, self._instance, self._path = service, instance, state_dir / "snapshot.pb"
         self._first = asyncio.Event()
-        self.version = 0
+        self.version, self.endpoint = 0, ""
 
     async def first(self) -> int:
         """Waits until a version is in force."""
@@ -94,7 +95,8 @@ class SnapshotClient(Generic[S]):
         return error
 
     def _ack(self, **fate: Any) -> fleet_pb2.SnapshotAck:
-        return fleet_pb2.SnapshotAck(service=self._service, instance=self._instance, last_good=self.version, **fate)
+        return fleet_pb2.SnapshotAck(service=self._service, instance=self._instance, last_good=self.version,
+                                     endpoint=self.endpoint, **fate)
 
 
 async def _drawn(acks: "asyncio.Queue[fleet_pb2.SnapshotAck]") -> AsyncIterator[fleet_pb2.SnapshotAck]:
