@@ -2,91 +2,76 @@
 
 import asyncio
 from collections.abc import AsyncIterator
-from dataclasses import dataclass
 from typing import Any
 
 import grpc
 from grpc_health.v1 import health_pb2, health_pb2_grpc
-
-_Response = health_pb2.HealthCheckResponse
-
-
-@dataclass
-class _Component:
-    critical: bool
-    serving: bool
-    reason: str
 
 
 class Health(health_pb2_grpc.HealthServicer):
     """The service ``""`` serves while every critical component does. Change states only from the event loop."""
 
     def __init__(self) -> None:
-        self._components: dict[str, _Component] = {}
+        self._critical: dict[str, bool] = {}
+        self._reasons: dict[str, str] = {}  # why a component is not serving; empty if it is
         self._changed = asyncio.Event()
         self._draining = self._closed = False
 
     def add(self, name: str, *, critical: bool = True, reason: str = "starting") -> None:
         """Declares a component; it is not serving until ``serving`` is called."""
-        self._components[name] = _Component(critical, False, reason)
+        self._critical[name], self._reasons[name] = critical, reason
         self._notify()
 
     def serving(self, name: str) -> None:
-        self._set(name, True, "")
+        self._set(name, "")
 
     def not_serving(self, name: str, reason: str) -> None:
-        self._set(name, False, reason)
+        self._set(name, reason or "not serving")
 
-    def drain(self) -> None:
+    def drain(self, *, end_watches: bool = False) -> None:
         """Everything is not serving from here on."""
-        self._draining = True
-        self._notify()
-
-    def close(self) -> None:
-        """Ends the watches."""
-        self._draining = self._closed = True
+        self._draining, self._closed = True, end_watches
         self._notify()
 
     @property
     def ready(self) -> bool:
-        return not self._draining and all(c.serving for c in self._components.values() if c.critical)
+        return not self._draining and not any(self._reasons[name] for name, vital in self._critical.items() if vital)
 
     def report(self) -> dict[str, object]:
         """The JSON of ``/readyz``."""
         return {"ready": self.ready, "draining": self._draining, "components": {
-            name: {"serving": c.serving, "critical": c.critical, "reason": c.reason}
-            for name, c in self._components.items()}}
+            name: {"serving": not reason, "critical": self._critical[name], "reason": reason}
+            for name, reason in self._reasons.items()}}
 
     async def Check(self, request: Any, context: Any) -> Any:
-        status = self._status(request.service)
-        if status == _Response.SERVICE_UNKNOWN:
+        if request.service and request.service not in self._reasons:
             await context.abort(grpc.StatusCode.NOT_FOUND, f"no component {request.service}")
-        return _Response(status=status)
+        return self._answer(request.service)
 
     async def Watch(self, request: Any, context: Any) -> AsyncIterator[Any]:
         last = None
         while True:
-            changed, status = self._changed, self._status(request.service)
-            if status != last:
-                yield _Response(status=status)
+            changed, answer = self._changed, self._answer(request.service)
+            if answer != last:
+                yield answer
             if self._closed:
                 return
-            last = status
+            last = answer
             await changed.wait()
 
-    def _set(self, name: str, serving: bool, reason: str) -> None:
-        assert name in self._components, f"undeclared health component {name}"
-        component = self._components[name]
-        if (component.serving, component.reason) != (serving, reason):
-            component.serving, component.reason = serving, reason
+    def _set(self, name: str, reason: str) -> None:
+        assert name in self._reasons, f"undeclared health component {name}"
+        if self._reasons[name] != reason:
+            self._reasons[name] = reason
             self._notify()
 
     def _notify(self) -> None:
         self._changed.set()
         self._changed = asyncio.Event()
 
-    def _status(self, name: str) -> Any:
-        if name and name not in self._components:
-            return _Response.SERVICE_UNKNOWN
-        serving = self.ready if not name else self._components[name].serving and not self._draining
-        return _Response.SERVING if serving else _Response.NOT_SERVING
+    def _answer(self, name: str) -> health_pb2.HealthCheckResponse:
+        if name and name not in self._reasons:
+            return health_pb2.HealthCheckResponse(status=health_pb2.HealthCheckResponse.SERVICE_UNKNOWN)
+        serving = self.ready if not name else not self._reasons[name] and not self._draining
+        return health_pb2.HealthCheckResponse(status=health_pb2.HealthCheckResponse.ServingStatus.Value(
+            "SERVING" if serving else "NOT_SERVING"))

@@ -126,7 +126,7 @@ class Host:
         self.draining.set()
         self.health.drain()
         await _finish("drain", self._on_drain, drain.left_s(time.monotonic()))
-        self.health.close()
+        self.health.drain(end_watches=True)
         left_s = drain.left_s(time.monotonic())
         await asyncio.gather(*(listener.stop(left_s) for listener in (self.grpc, *self._public)))
         await self.tasks.stop()

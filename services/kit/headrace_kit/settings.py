@@ -3,6 +3,7 @@
 Precedence: flag > environment > file > default. Unknown names are refused in all three. Knows no service's fields.
 """
 
+import argparse
 import dataclasses
 import math
 import os
@@ -25,63 +26,46 @@ class SettingsError(ValueError):
 
 def load(config_type: type[T], *, service: str, argv: Sequence[str] | None = None,
          environ: Mapping[str, str] | None = None) -> T:
-    """Returns the configuration of ``service``, or prints one sentence and exits with code 2.
+    """The configuration, or one sentence on stderr and exit code 2; --help and --version print and exit with 0.
 
-    ``--help`` and ``--version`` print and exit with code 0.
+    Field types: str, int, float, bool, Path, tuple[str, ...], Literal, X | None; metadata: ``help`` and ``secret``.
     """
-    args = sys.argv[1:] if argv is None else argv
-    if "--help" in args or "-h" in args:
-        _leave(0, usage(config_type, service), sys.stdout)
-    if "--version" in args:
-        _leave(0, f"headrace-{service} {version(service)}", sys.stdout)
     try:
-        return resolve(config_type, service=service, argv=args, environ=os.environ if environ is None else environ)
+        return resolve(config_type, service=service, argv=sys.argv[1:] if argv is None else argv,
+                       environ=os.environ if environ is None else environ)
     except SettingsError as error:
-        _leave(2, f"headrace-{service}: {error}", sys.stderr)
+        print(f"headrace-{service}: {error}", file=sys.stderr)
+        raise SystemExit(2) from None
 
 
 def resolve(config_type: type[T], *, service: str, argv: Sequence[str], environ: Mapping[str, str]) -> T:
-    """The same without process exits: raises SettingsError."""
-    fields, hints, prefix = _fields(config_type), typing.get_type_hints(config_type), _env_prefix(service)
-    flags = _read_flags(argv, fields, hints)
-    env = {name.removeprefix(prefix).lower(): name for name in sorted(environ) if name.startswith(prefix)}
-    for name, variable in env.items():
-        if (name not in fields and name != "config") or variable != prefix + name.upper():
-            raise SettingsError(f"unknown environment variable {variable}")
-    path = flags.pop("config", None) or environ.get(prefix + "CONFIG")
-    values: dict[str, Any] = _read_file(Path(path), fields, hints) if path else {}
-    values |= {n: _parse(v, environ[v], hints[n]) for n, v in env.items() if n != "config"}
+    """The same, but raises SettingsError instead of exiting with code 2."""
+    fields, hints, prefix = _fields(config_type), typing.get_type_hints(config_type), _variable(service, "")
+    flags = _read_flags(config_type, service, argv)
+    variables = {_variable(service, name): name for name in (*fields, "config")}
+    if unknown := sorted(name for name in environ if name.startswith(prefix) and name not in variables):
+        raise SettingsError(f"unknown environment variable {unknown[0]}")
+    env = {name: environ[variable] for variable, name in variables.items() if variable in environ}
+    path = flags.pop("config", env.pop("config", None))
+    file = _read_file(path) if path else {}
+    if unknown := sorted(file.keys() - fields.keys()):
+        raise SettingsError(f"unknown key {unknown[0]} in {path}")
+    values = {name: _parse(f"{name} in {path}", raw, hints[name]) for name, raw in file.items()}
+    values |= {name: _parse(_variable(service, name), raw, hints[name]) for name, raw in env.items()}
     values |= {name: _parse(_flag(name), raw, hints[name]) for name, raw in flags.items()}
     for name, field in fields.items():
         if name not in values and _default(field) is dataclasses.MISSING:
-            raise SettingsError(f"{_flag(name)} (or {prefix}{name.upper()}) is required")
+            raise SettingsError(f"{_flag(name)} (or {_variable(service, name)}) is required")
     try:
         return config_type(**values)
     except ValueError as error:
         raise SettingsError(str(error)) from error
 
 
-def describe(config: object) -> dict[str, object]:
+def describe(config: Any) -> dict[str, object]:
     """Field name to value, secrets masked; for the start-up log line."""
-    fields = _fields(type(config))
-    return {n: "***" if f.metadata.get("secret") and getattr(config, n) else getattr(config, n)
-            for n, f in fields.items()}
-
-
-def usage(config_type: type, service: str) -> str:
-    """The text of ``--help``: every field with its type, default, environment name and meaning."""
-    hints, prefix = typing.get_type_hints(config_type), _env_prefix(service)
-    lines = [f"usage: headrace-{service} [--FLAG VALUE] ...", "", (config_type.__doc__ or "").strip(), ""]
-    for name, field in _fields(config_type).items():
-        default = _default(field)
-        shown = "required" if default is dataclasses.MISSING else f"default {_show(default)}"
-        if field.metadata.get("secret") and default:
-            shown = "default ***"
-        lines.append(f"  {_flag(name)} {_type_name(hints[name])}  [{shown}] [{prefix}{name.upper()}]")
-        lines.append(f"      {field.metadata.get('help', '')}".rstrip())
-    lines += [f"  --config FILE  [{prefix}CONFIG]", "      TOML file whose keys are the field names",
-              "  --help, --version"]
-    return "\n".join(line for line in lines)
+    values = {name: getattr(config, name) for name in _fields(type(config))}
+    return {n: "***" if _fields(type(config))[n].metadata.get("secret") and v else v for n, v in values.items()}
 
 
 def version(service: str) -> str:
@@ -92,20 +76,20 @@ def version(service: str) -> str:
         return "0+source"
 
 
-def _leave(code: int, text: str, stream: typing.TextIO) -> NoReturn:
-    print(text, file=stream)
-    raise SystemExit(code)
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        raise SettingsError(message)
 
 
-def _env_prefix(service: str) -> str:
-    return f"HEADRACE_{service.upper()}_"
+def _variable(service: str, name: str) -> str:
+    return f"HEADRACE_{service}_{name}".upper()
 
 
 def _flag(name: str) -> str:
     return "--" + name.replace("_", "-")
 
 
-def _fields(config_type: type) -> dict[str, "dataclasses.Field[Any]"]:
+def _fields(config_type: Any) -> dict[str, "dataclasses.Field[Any]"]:
     fields = {field.name: field for field in dataclasses.fields(config_type)}
     assert "config" not in fields, "the name `config` belongs to --config FILE"
     for name, field in fields.items():
@@ -114,97 +98,68 @@ def _fields(config_type: type) -> dict[str, "dataclasses.Field[Any]"]:
 
 
 def _default(field: "dataclasses.Field[Any]") -> Any:
-    factory = field.default_factory
-    return field.default if factory is dataclasses.MISSING else factory()
+    return field.default if field.default_factory is dataclasses.MISSING else field.default_factory()
 
 
-def _read_flags(argv: Sequence[str], fields: Mapping[str, object], hints: Mapping[str, Any]) -> dict[str, str]:
-    flags: dict[str, str] = {}
-    rest = list(argv)
-    while rest:
-        word, equals, value = rest.pop(0).partition("=")
-        name = word[2:].replace("-", "_")
-        if (name not in fields and name != "config") or word != _flag(name):
-            raise SettingsError(f"unknown flag {word}")
-        if not equals and hints.get(name) is bool and (not rest or rest[0].lower() not in _BOOLS):
-            value = "true"
-        elif not equals:
-            if not rest:
-                raise SettingsError(f"{word} needs a value")
-            value = rest.pop(0)
-        flags[name] = value
-    return flags
+def _read_flags(config_type: type, service: str, argv: Sequence[str]) -> dict[str, str]:
+    hints = typing.get_type_hints(config_type)
+    parser = _Parser(f"headrace-{service}", description=config_type.__doc__, allow_abbrev=False,
+                     argument_default=argparse.SUPPRESS)
+    parser.add_argument("--version", action="version", version=f"%(prog)s {version(service)}")
+    parser.add_argument("--config", metavar="FILE", help=f"TOML file of field = value [{_variable(service, 'config')}]")
+    for name, field in _fields(config_type).items():
+        default = _default(field)
+        shown = "required" if default is dataclasses.MISSING else "***" if field.metadata.get("secret") else default
+        text = f"{field.metadata.get('help', '')} ({_kind(hints[name])[2]}; {shown}) [{_variable(service, name)}]"
+        switch: dict[str, Any] = {"nargs": "?", "const": "true"} if hints[name] is bool else {}
+        parser.add_argument(_flag(name), metavar="X", help=text.strip().replace("%", "%%"), **switch)
+    known, unknown = parser.parse_known_args(argv)
+    if unknown:
+        raise SettingsError(f"unknown flag {unknown[0].partition('=')[0]}")
+    return vars(known)
 
 
-def _read_file(path: Path, fields: Mapping[str, object], hints: Mapping[str, Any]) -> dict[str, Any]:
+def _read_file(path: str) -> dict[str, Any]:
     try:
-        table = tomllib.loads(path.read_text("utf-8"))
+        return tomllib.loads(Path(path).read_text("utf-8"))
     except (OSError, ValueError) as error:
         raise SettingsError(f"cannot read the configuration file {path}: {error}") from error
-    for key in table:
-        if key not in fields:
-            raise SettingsError(f"unknown key {key} in {path}")
-    return {key: _parse(f"{key} in {path}", value, hints[key]) for key, value in table.items()}
 
 
 def _parse(source: str, raw: object, hint: Any) -> Any:
-    """Turns text (flag, environment) or a TOML value into ``hint``; a TOML value must already have the type."""
-    inner = [arg for arg in typing.get_args(hint) if arg is not types.NoneType]
-    if isinstance(hint, types.UnionType) or typing.get_origin(hint) is typing.Union:
-        assert len(inner) == 1, f"{source}: only X | None is a supported union"
-        return None if raw == "" else _parse(source, raw, inner[0])
+    """Turns text into ``hint``; a value of a TOML file must already have the type."""
+    if types.NoneType in typing.get_args(hint) and raw == "":
+        return None
+    from_text, natives, meaning = _kind(hint)
     try:
-        return _parser(hint)(raw)
-    except (ValueError, TypeError, KeyError) as error:
-        raise SettingsError(f"{source}: {raw!r} is not {_type_name(hint)}") from error
+        if not isinstance(raw, str) and type(raw) not in natives:
+            raise TypeError
+        return from_text(raw)
+    except (ValueError, TypeError, KeyError, AttributeError) as error:
+        raise SettingsError(f"{source}: {raw!r} is not {meaning}") from error
 
 
-def _parser(hint: Any) -> Callable[[Any], Any]:
+def _kind(hint: Any) -> tuple[Callable[[Any], Any], tuple[type, ...], str]:
+    """How a type is read from text or its native value, the native TOML types, and its name for people."""
+    if isinstance(hint, types.UnionType) or typing.get_origin(hint) is typing.Union:
+        inner = [arg for arg in typing.get_args(hint) if arg is not types.NoneType]
+        assert len(inner) == 1, f"of unions only X | None is supported, not {hint}"
+        return _kind(inner[0])
     if typing.get_origin(hint) is Literal:
-        return {str(choice): choice for choice in typing.get_args(hint)}.__getitem__
-    if hint == tuple[str, ...]:
-        return _words
-    parsers: dict[Any, Callable[[Any], Any]] = {str: _text, Path: lambda raw: Path(_text(raw)), bool: _boolean,
-                                                int: _integer, float: _number}
-    assert hint in parsers, f"unsupported settings type {hint}"
-    return parsers[hint]
+        choices = {str(choice): choice for choice in typing.get_args(hint)}
+        return choices.__getitem__, (), "one of " + ", ".join(choices)
+    kinds: dict[Any, tuple[Callable[[Any], Any], tuple[type, ...], str]] = {
+        str: (str, (), "text"), Path: (Path, (), "a path"), int: (int, (int,), "an integer"),
+        float: (_finite, (int, float), "a finite number"), tuple[str, ...]: (_words, (list,), "a list of words"),
+        bool: (lambda raw: _BOOLS[str(raw).lower()], (bool,), "true or false")}
+    return kinds[hint]
 
 
-def _text(raw: object) -> str:
-    if not isinstance(raw, str):
-        raise TypeError
-    return raw
-
-
-def _boolean(raw: object) -> bool:
-    return raw if isinstance(raw, bool) else _BOOLS[_text(raw).lower()]
-
-
-def _integer(raw: object) -> int:
-    return raw if type(raw) is int else int(_text(raw))
-
-
-def _number(raw: object) -> float:
-    value = float(raw) if type(raw) in (int, float) else float(_text(raw))  # type: ignore[arg-type]
-    if not math.isfinite(value):
+def _finite(raw: Any) -> float:
+    if not math.isfinite(float(raw)):
         raise ValueError
-    return value
+    return float(raw)
 
 
-def _words(raw: object) -> tuple[str, ...]:
-    if isinstance(raw, list):
-        return tuple(_text(word) for word in raw)
-    return tuple(word.strip() for word in _text(raw).split(",") if word.strip())
-
-
-def _type_name(hint: Any) -> str:
-    if typing.get_origin(hint) is Literal:
-        return "one of " + "|".join(str(choice) for choice in typing.get_args(hint))
-    names = {int: "an integer", float: "a finite number", bool: "true or false", Path: "a path", str: "text",
-             tuple[str, ...]: "a list of words"}
-    inner = [arg for arg in typing.get_args(hint) if arg is not types.NoneType]
-    return names.get(hint) or _type_name(inner[0])
-
-
-def _show(value: object) -> str:
-    return ",".join(value) if isinstance(value, tuple) else "none" if value is None else str(value)
+def _words(raw: Any) -> tuple[str, ...]:
+    return tuple(word.strip() for word in (raw.split(",") if isinstance(raw, str) else raw) if word.strip())
