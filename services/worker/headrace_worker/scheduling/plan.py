@@ -29,8 +29,8 @@ class PlanRow(NamedTuple):
     `samples` names the handles that each draw one token from the logits of the row's last position: empty in the
     middle of a prompt, all live choices at the end of a prompt, otherwise the row's own handle.
     `output_index` is the index, among the output ids, of the token drawn (the random stream is keyed by it).
-    `placeholder`: the only token id is not on the host yet (it reads -1): it is the one that this handle's row in
-    the plan before draws.
+    `placeholder`: the only token id is not on the host yet (it reads -1): it is the one that this handle draws in the
+    latest earlier plan that names it in `samples`.
     """
 
     handle: int

@@ -81,6 +81,12 @@ class Request:
     def num_prompt(self) -> int:
         return len(self.prompt_ids)
 
+    def packed_prompt(self) -> array[int]:
+        """The prompt as unsigned 32-bit integers."""
+        if isinstance(self.prompt_ids, array) and self.prompt_ids.typecode == "I":
+            return self.prompt_ids
+        return array("I", self.prompt_ids)
+
     @property
     def num_max(self) -> int:
         """The longest a choice can become, prompt included."""
@@ -99,6 +105,8 @@ class Sequence:
 
     `num_computed` counts the leading tokens whose KV is in its pages or in a plan that is in flight;
     `page_table[i]` holds positions i*page_tokens and up, and is replaced, never mutated, so a plan may keep it.
+    `num_published` leading pages have been offered to the prefix cache; `num_in_flight` rows that sample for this
+    choice have no result yet. Times are the caller's clock, in seconds.
     """
 
     request: Request
@@ -108,6 +116,11 @@ class Sequence:
     page_table: tuple[int, ...] = ()
     state: SequenceState = SequenceState.WAITING
     finish_reason: str | None = None
+    num_published: int = 0
+    num_in_flight: int = 0
+    first_token_s: float | None = None
+    last_token_s: float | None = None
+    worst_gap_s: float = 0.0
 
     @property
     def handle(self) -> int:

@@ -1,0 +1,44 @@
+"""The load of a replica in numbers, read from the scheduler in O(1). Knows no wire format."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from headrace_worker.scheduling.scheduler import Scheduler
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """Running counts choices, waiting counts requests; the four page states sum to the total."""
+
+    num_running: int
+    num_waiting: int
+    num_queued_tokens: int
+    num_promised_pages: int
+    num_free_pages: int
+    num_held_pages: int
+    num_cached_pages: int
+    num_quarantined_pages: int
+    num_total_pages: int
+    oldest_wait_s: float
+    # Pages used / promised over all requests that have ended; None before the first.
+    reservation_utilization: float | None
+
+
+def report_load(scheduler: Scheduler, now: float) -> Load:
+    pool, ledger, room = scheduler.pool, scheduler.ledger, scheduler.room
+    oldest_s = room.oldest_arrival_s()
+    ended = ledger.num_promised_ended
+    return Load(
+        num_running=scheduler.running.num_choices,
+        num_waiting=len(room),
+        num_queued_tokens=room.num_queued_tokens,
+        num_promised_pages=ledger.num_promised,
+        num_free_pages=pool.num_free,
+        num_held_pages=pool.num_held,
+        num_cached_pages=pool.num_cached,
+        num_quarantined_pages=pool.num_quarantined,
+        num_total_pages=pool.num_pages,
+        oldest_wait_s=0.0 if oldest_s is None else now - oldest_s,
+        reservation_utilization=ledger.num_used_ended / ended if ended else None,
+    )

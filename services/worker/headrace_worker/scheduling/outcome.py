@@ -1,0 +1,91 @@
+"""What a step's results mean: tokens appended, choices ended by stop or length, failures kept to their response.
+
+Knows sequences and results, not how the next step is planned.
+"""
+
+from __future__ import annotations
+
+from headrace_worker.scheduling.blocks import PagePool
+from headrace_worker.scheduling.composer import Work
+from headrace_worker.scheduling.events import Event, Progress, Tokens
+from headrace_worker.scheduling.fairness import OUTPUT_TOKEN_COST, VirtualTokens
+from headrace_worker.scheduling.group import Group
+from headrace_worker.scheduling.plan import ResultRow, StepResult
+from headrace_worker.scheduling.request import Sequence, SequenceState
+from headrace_worker.scheduling.running import RunningSet
+
+
+class Outcomes:
+    """Applies results to running requests."""
+
+    def __init__(self, pool: PagePool, running: RunningSet, fairness: VirtualTokens) -> None:
+        self._pool = pool
+        self._running = running
+        self._fairness = fairness
+        self._events: list[Event] = running.events
+
+    def apply(self, works: tuple[Work, ...], result: StepResult, now: float) -> None:
+        """Results of the works of one step. Results of choices that ended meanwhile are late and count for nobody."""
+        by_handle = {row.handle: row for row in result.rows}
+        for work in works:
+            work.holder.num_in_flight -= 1
+            if work.holder is work.group.prompt:
+                for sequence in work.samplers:
+                    sequence.num_in_flight -= 1
+            if work.group.live:
+                self._apply_work(work, by_handle, now)
+
+    def _apply_work(self, work: Work, by_handle: dict[int, ResultRow], now: float) -> None:
+        group, row, holder = work.group, work.row, work.holder
+        if holder.state is SequenceState.FINISHED:
+            return
+        error = self._error(work, by_handle)
+        if error is not None:
+            self._running.end_all(group, error, now)
+            return
+        # Before the tokens, which may end the group and with it the hold on these pages.
+        num_written = row.start + len(row.token_ids)
+        if num_written // group.page_tokens > holder.num_published:
+            group.publish(holder, row.page_table, num_written, self._pool)
+        if not row.samples:
+            self._events.append(Progress(row.handle, num_written))
+        for sequence in work.samplers:
+            drawn = by_handle.get(sequence.handle)
+            if drawn is not None and drawn.token_ids and sequence.state is not SequenceState.FINISHED:
+                self._take(group, sequence, drawn, now)
+
+    @staticmethod
+    def _error(work: Work, by_handle: dict[int, ResultRow]) -> str | None:
+        """The reason for which a live choice of this row, or a prompt that draws nothing yet, failed."""
+        live = [sequence.handle for sequence in work.samplers if sequence.state is not SequenceState.FINISHED]
+        for handle in live or (work.row.handle,):
+            drawn = by_handle.get(handle)
+            if drawn is not None and drawn.error is not None:
+                return drawn.error
+        return None
+
+    def _take(self, group: Group, sequence: Sequence, drawn: ResultRow, now: float) -> None:
+        """Append what was drawn up to the first end; what lies behind it was never asked for."""
+        request, output_ids = group.request, sequence.output_ids
+        min_tokens, num_before, reason = request.sampling.min_tokens, len(output_ids), None
+        for token_id in drawn.token_ids:
+            output_ids.append(token_id)
+            if token_id in group.ends and len(output_ids) > min_tokens:
+                reason = "stop"
+            elif len(output_ids) == request.max_output:
+                reason = "length"
+            if reason is not None:
+                break
+        num_taken = len(output_ids) - num_before
+        whole = num_taken == len(drawn.token_ids)
+        token_ids = drawn.token_ids if whole else drawn.token_ids[:num_taken]
+        logprobs = drawn.logprobs if whole or drawn.logprobs is None else drawn.logprobs[:num_taken]
+        self._events.append(Tokens(sequence.handle, token_ids, logprobs))
+        self._fairness.charge(request.fair_key, OUTPUT_TOKEN_COST * num_taken, request.weight)
+        if sequence.last_token_s is None:
+            sequence.first_token_s = now
+        elif now - sequence.last_token_s > sequence.worst_gap_s:
+            sequence.worst_gap_s = now - sequence.last_token_s
+        sequence.last_token_s = now
+        if reason is not None:
+            self._running.end(group, sequence, reason, now)
