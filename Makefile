@@ -45,8 +45,9 @@ test-slow: .venv/.installed-slow  ## long and timing-dependent tests
 	python -m pip install -q --no-input --disable-pip-version-check -c constraints.txt --group slow
 	@touch $@
 
-bench-%: install
+bench-%:
 	@test -f benchmarks/$*.py || { echo "there is no benchmark '$*': benchmarks/$*.py does not exist" >&2; exit 2; }
+	@$(MAKE) install
 	python benchmarks/$*.py
 
 clean:  ## remove caches, build output and generated stubs (.venv stays)
