@@ -50,11 +50,17 @@ class Tls:
 
 def connect(target: str, *, token: str | None, tls: Tls | None = None, options: Options = ()) -> grpc.aio.Channel:
     """A channel that sends ``token`` and the trace context; ``options`` override ours. Unary calls need a timeout."""
-    merged = {**_CLIENT, **({"grpc.enable_http_proxy": 0} if is_local(target) else {}), **dict(options)}
+    merged = client_options(target, options)
     interceptors = [kind(token) for kind in (_UnaryUnary, _UnaryStream, _StreamUnary, _StreamStream)]
     if tls is None:
-        return grpc.aio.insecure_channel(target, list(merged.items()), interceptors=interceptors)
-    return grpc.aio.secure_channel(target, tls.client(), list(merged.items()), interceptors=interceptors)
+        return grpc.aio.insecure_channel(target, merged, interceptors=interceptors)
+    return grpc.aio.secure_channel(target, tls.client(), merged, interceptors=interceptors)
+
+
+def client_options(target: str, extra: Options = ()) -> list[tuple[str, str | int]]:
+    """Options of every client channel of ours; ``extra`` override them."""
+    proxy = {"grpc.enable_http_proxy": 0} if is_local(target) else {}
+    return list({**_CLIENT, **proxy, **dict(extra)}.items())
 
 
 def server_options(extra: Options = ()) -> list[tuple[str, str | int]]:
@@ -85,8 +91,9 @@ class _Outgoing:
         ours = telemetry.inject() | ({} if self._token is None else {"authorization": f"Bearer {self._token}"})
         given: dict[str, Any] = dict(details.metadata or ())
         metadata = grpc.aio.Metadata(*(details.metadata or ()), *((k, v) for k, v in ours.items() if k not in given))
-        return grpc.aio.ClientCallDetails(details.method, details.timeout, metadata, details.credentials,
-                                          details.wait_for_ready)
+        return grpc.aio.ClientCallDetails(
+            details.method, details.timeout, metadata, details.credentials, details.wait_for_ready
+        )
 
 
 class _UnaryUnary(_Outgoing, grpc.aio.UnaryUnaryClientInterceptor):

@@ -1,0 +1,58 @@
+"""The `headrace` command."""
+
+import argparse
+import sys
+from collections.abc import Sequence
+from types import ModuleType
+
+import grpc
+
+from headrace_cli.client import StreamBroken
+from headrace_cli.platform.state_dir import CommandError
+from headrace_cli.verbs import chat, down, logs, restart, status, up
+from headrace_kit.errors import HeadraceError
+from headrace_kit.settings import version
+
+VERBS: dict[str, ModuleType] = {
+    "up": up,
+    "down": down,
+    "status": status,
+    "chat": chat,
+    "logs": logs,
+    "restart": restart,
+}
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    """Exit codes: 0 done, 1 failed, 2 wrong usage, 130 interrupted."""
+    options = _parser().parse_args(argv)
+    try:
+        raise SystemExit(VERBS[options.verb].run(options))
+    except (CommandError, HeadraceError, StreamBroken) as error:
+        raise SystemExit(f"headrace: {error}") from None
+    except grpc.RpcError as error:
+        raise SystemExit(f"headrace: {error}") from None
+    except KeyboardInterrupt:
+        raise SystemExit(130) from None
+    except BrokenPipeError:
+        sys.stderr.close()
+        raise SystemExit(0) from None
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="headrace", description="Serve large language models to many tenants.")
+    parser.add_argument("--version", action="version", version=f"headrace {version('cli')}")
+    verbs = parser.add_subparsers(dest="verb", required=True, metavar="VERB")
+    for name, verb in VERBS.items():
+        one = verbs.add_parser(name, help=verb.HELP, description=verb.HELP)
+        one.add_argument(
+            "--state-dir",
+            metavar="DIR",
+            help="directory of the platform (HEADRACE_STATE_DIR; default: the user's state directory)",
+        )
+        verb.add_arguments(one)
+    return parser
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,55 @@
+"""Calls to the control plane with the admin key of this host's platform."""
+
+from collections.abc import Callable
+from typing import Any
+
+import grpc
+
+from headrace.v1 import fleet_pb2 as pb
+from headrace.v1 import fleet_pb2_grpc
+from headrace_cli.platform.state_dir import CommandError, StateDir
+from headrace_kit.channels import connect
+from headrace_kit.errors import from_rpc_error
+
+ADMIN_KEY_HEADER = "x-headrace-admin-key"
+TIMEOUT_S = 10.0
+
+
+class Admin:
+    """The Admin service of one platform; use it as an async context manager."""
+
+    def __init__(self, state: StateDir) -> None:
+        announced = state.announced("controlplane")
+        if announced is None:
+            raise CommandError(f"no control plane runs in {state.root} (start it with: headrace up)")
+        self._channel = connect(announced["grpc"], token=state.read_secret(state.service_token))
+        self._metadata = ((ADMIN_KEY_HEADER, state.read_secret(state.admin_key)),)
+        self.stub = fleet_pb2_grpc.AdminStub(self._channel)
+
+    async def __aenter__(self) -> "Admin":
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self._channel.close()
+
+    async def call(self, method: Callable[..., Any], request: Any, timeout_s: float = TIMEOUT_S) -> Any:
+        """One unary call; raises HeadraceError."""
+        try:
+            return await method(request, timeout=timeout_s, metadata=self._metadata)
+        except grpc.RpcError as error:
+            raise from_rpc_error(error, fallback="internal") from error
+
+    async def replicas(self) -> list[pb.Replica]:
+        """Every replica of the registry."""
+        answer = await self.call(self.stub.ListReplicas, pb.ListReplicasRequest())
+        return list(answer.replicas)
+
+    async def fleet_yaml(self) -> str:
+        """The newest fleet file."""
+        answer = await self.call(self.stub.Show, pb.ShowRequest())
+        return str(answer.fleet_yaml)
+
+    async def snapshot_version(self) -> int:
+        """The newest version."""
+        answer = await self.call(self.stub.History, pb.HistoryRequest(limit=1))
+        return int(answer.entries[0].version) if answer.entries else 0
