@@ -36,7 +36,7 @@ lint: install  ## ruff, mypy, the import contracts, buf
 	tools/lint_protos.sh
 
 test: lint  ## everything that has to pass before a commit
-	pytest -n $(PYTEST_WORKERS) --dist loadfile -m "not slow and not gpu and not compose"
+	pytest -n $(PYTEST_WORKERS) --dist loadfile --durations 5 --durations-min 2 -m "not slow and not gpu and not compose"
 
 test-slow: .venv/.installed-slow  ## long and timing-dependent tests
 	pytest -m slow -o faulthandler_timeout=3600
@@ -48,7 +48,7 @@ test-slow: .venv/.installed-slow  ## long and timing-dependent tests
 bench-%:
 	@test -f benchmarks/$*.py || { echo "there is no benchmark '$*': benchmarks/$*.py does not exist" >&2; exit 2; }
 	@$(MAKE) install
-	python benchmarks/$*.py
+	python -m benchmarks.$*
 
 clean:  ## remove caches, build output and generated stubs (.venv stays)
 	find . -name .venv -prune -o -type d \( -name __pycache__ -o -name build -o -name dist \) -print0 | xargs -0 rm -rf
