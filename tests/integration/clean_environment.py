@@ -4,6 +4,7 @@ Third-party distributions are linked file by file from the running environment, 
 nothing of what the distributions do.
 """
 
+import contextlib
 import shutil
 import subprocess
 import sys
@@ -111,6 +112,23 @@ class CleanEnvironment:
             text=True,
             timeout=60,
         )
+
+    @contextlib.contextmanager
+    def process(self, log: Path, command: str, *arguments: str) -> Iterator[subprocess.Popen[bytes]]:
+        """Runs a command of this environment beside the test, its output in `log`; killed if the test leaves it."""
+        with log.open("wb") as output:
+            process = subprocess.Popen(
+                [self._bin / command, *arguments],
+                env={"PATH": str(self._bin)},
+                cwd=self._site.parent,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+            )
+        try:
+            yield process
+        finally:
+            process.kill()
+            process.wait()
 
     def _link(self, dist: Distribution) -> None:
         for file in dist.files or []:

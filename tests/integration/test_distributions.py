@@ -1,8 +1,12 @@
 """Each distribution installs alone: with what it declares it imports, answers and starts, and torch is not there."""
 
 import importlib.metadata
+import json
 import subprocess
+import time
+import urllib.request
 import venv
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -11,6 +15,20 @@ from tests.integration.clean_environment import SOURCES, CleanEnvironment, build
 
 SERVICES = ["gateway", "policy", "router", "controlplane", "worker"]
 COMMANDS = {**{f"headrace-{service}": f"headrace-{service}" for service in SERVICES}, "headrace-cli": "headrace"}
+
+# Nobody listens on port 1: a service starts without its peers, and is only not ready.
+NOBODY = "127.0.0.1:1"
+OWN_FLAGS = {
+    "gateway": [
+        *(f"--{peer}={NOBODY}" for peer in ("controlplane", "policy", "router")),
+        *("--public-grpc-listen=127.0.0.1:0", "--public-http-listen=127.0.0.1:0"),
+    ],
+    "policy": [f"--controlplane={NOBODY}", "--redis=unix:///nowhere/redis.sock"],
+    "router": [f"--controlplane={NOBODY}"],
+    "controlplane": [],
+    "worker": ["--engine=scripted"],
+}
+START_S = 30.0
 
 # Parts of the worker that may need the extra `engine`, and what that brings.
 NEEDS_ENGINE = "attention execution kernels layers models parallel quant transfer"
@@ -26,6 +44,25 @@ for module in pkgutil.walk_packages(package.__path__, package.__name__ + "."):
         if module.name.split(".")[1] not in parts or error.name.partition(".")[0] not in libraries:
             raise
 """
+
+
+# Straight to loopback, whatever proxy the environment names.
+LOOPBACK = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+
+
+def wait_for(condition: Callable[[], bool], process: subprocess.Popen[bytes], log: Path) -> None:
+    deadline = time.monotonic() + START_S
+    while not condition():
+        assert process.poll() is None and time.monotonic() < deadline, log.read_text()
+        time.sleep(0.02)
+
+
+def answers(address: str, path: str) -> bool:
+    try:
+        with LOOPBACK.open(f"http://{address}{path}", timeout=5) as response:
+            return bool(response.status == 200)
+    except OSError:
+        return False
 
 
 @pytest.fixture(scope="module")
@@ -65,6 +102,25 @@ def test_the_command_says_its_usage_and_version(environment: tuple[str, CleanEnv
     assert (usage.returncode, version.returncode) == (0, 0), usage.stderr + version.stderr
     assert COMMANDS[name] in usage.stdout
     assert importlib.metadata.version(name) in version.stdout
+
+
+def test_the_service_starts_lives_and_stops(environment: tuple[str, CleanEnvironment], tmp_path: Path) -> None:
+    name, clean = environment
+    service = name.removeprefix("headrace-")
+    if service not in SERVICES:
+        pytest.skip("not a service")
+    announce, token, log = tmp_path / "announce.json", tmp_path / "token", tmp_path / "log"
+    token.write_text("secret")
+    flags = [f"--announce={announce}", f"--service-token-file={token}", f"--state-dir={tmp_path / 'state'}"]
+    listen = ["--grpc-listen=127.0.0.1:0", "--http-listen=127.0.0.1:0"]
+    with clean.process(log, name, *flags, *listen, *OWN_FLAGS[service]) as process:
+        wait_for(announce.exists, process, log)
+        address = json.loads(announce.read_text())["http"]
+        assert answers(address, "/healthz"), log.read_text()
+        if service == "worker":
+            wait_for(lambda: answers(address, "/readyz"), process, log)
+        process.terminate()
+        assert process.wait(START_S) == 0, log.read_text()
 
 
 def test_the_engine_extra_brings_torch() -> None:
