@@ -1,16 +1,8 @@
-"""The shape of a decoder-only model, as `config.json` or GGUF metadata declare it. Pure data; no torch."""
+"""The shape of a decoder-only model, as `config.json` or GGUF metadata declare it. Pure data."""
 
 from dataclasses import dataclass
 
-
-@dataclass(frozen=True)
-class RopeScaling:
-    """The `llama3` stretch of rotary frequencies (Llama 3.1 model card, section "RoPE scaling")."""
-
-    factor: float
-    low_freq_factor: float
-    high_freq_factor: float
-    original_max_position: int
+from headrace_worker.layers.rotary import Llama3Stretch
 
 
 @dataclass(frozen=True)
@@ -30,10 +22,14 @@ class ModelConfig:
     rms_norm_eps: float
     rope_theta: float
     tie_embeddings: bool
-    rope_scaling: RopeScaling | None = None
+    rope_stretch: Llama3Stretch | None = None
+    rope_divisors: tuple[float, ...] = ()
+    """What each rotary frequency is divided by, as GGUF stores a stretch; empty = as they are."""
     sliding_windows: tuple[int | None, ...] = ()
     """One entry per layer (None = full attention); empty = full attention everywhere."""
-    attention_bias: bool = False
+    qkv_bias: bool = False
+    output_bias: bool = False
+    """Bias of the attention's output projection."""
     mlp_bias: bool = False
 
     def __post_init__(self) -> None:
@@ -43,3 +39,8 @@ class ModelConfig:
     def window(self, layer: int) -> int | None:
         """Sliding window of a layer in tokens, None for full attention."""
         return self.sliding_windows[layer] if self.sliding_windows else None
+
+    @property
+    def attention_scale(self) -> float:
+        """What scores are multiplied by before the softmax."""
+        return float(self.head_dim**-0.5)

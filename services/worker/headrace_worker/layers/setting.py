@@ -1,0 +1,46 @@
+"""What every layer is built with: where it lives, in which dtype, which shard it holds, how it multiplies."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+
+from headrace_worker.kernels.gemm import Gemm
+
+
+def _unchanged(tensor: Tensor) -> Tensor:
+    return tensor
+
+
+@dataclass(frozen=True)
+class Shard:
+    """One rank of a tensor-parallel group of `size`. At size 1 both collectives are the identity."""
+
+    rank: int = 0
+    size: int = 1
+    all_reduce: Callable[[Tensor], Tensor] = _unchanged
+    """Sum over the group, same shape."""
+    all_gather: Callable[[Tensor], Tensor] = _unchanged
+    """Concatenate the group's last dimensions, in rank order."""
+
+    def part(self, total: int, what: str) -> int:
+        """This rank's share of a dimension."""
+        assert total % self.size == 0, f"{what} {total} is not divisible by {self.size} ranks"
+        return total // self.size
+
+
+@dataclass(frozen=True)
+class LayerSetting:
+    """Handed unchanged from the model to each layer."""
+
+    gemm: Gemm
+    invariant: bool = False
+    """Batch-invariant mode: a row's bits may not depend on the other rows of its step."""
+    dtype: torch.dtype = torch.float32
+    device: torch.device = field(default_factory=lambda: torch.device("cpu"))
+    shard: Shard = field(default_factory=Shard)
+
+    def empty(self, *shape: int) -> Tensor:
+        """Uninitialised storage for a weight; the loader proves that each is set exactly once."""
+        return torch.empty(*shape, dtype=self.dtype, device=self.device)

@@ -1,0 +1,106 @@
+"""Llama 2 and 3.x, SmolLM2 and Mistral: the family whose members differ only by configuration."""
+
+import torch
+from torch import Tensor, nn
+
+from headrace_worker.attention.base import AttentionStep
+from headrace_worker.layers.embedding import VocabParallelEmbedding, VocabParallelHead
+from headrace_worker.layers.linear import ColumnParallelLinear, RowParallelLinear, qkv_parts
+from headrace_worker.layers.mlp import GatedMLP
+from headrace_worker.layers.norm import RMSNorm
+from headrace_worker.layers.rotary import RotaryTable, Rotation, inverse_frequencies
+from headrace_worker.layers.setting import LayerSetting
+from headrace_worker.models.base import CausalLM
+from headrace_worker.models.model_config import ModelConfig
+
+
+class LlamaAttention(nn.Module):
+    """Rotary grouped-query attention."""
+
+    def __init__(self, config: ModelConfig, layer: int, setting: LayerSetting) -> None:
+        super().__init__()
+        self.layer = layer
+        self.window = config.window(layer)
+        self.head_dim = config.head_dim
+        parts = qkv_parts(config.num_heads, config.num_kv_heads, config.head_dim, setting)
+        self.num_heads = parts["q_proj"].local_rows() // config.head_dim
+        self.num_kv_heads = parts["k_proj"].local_rows() // config.head_dim
+        self.qkv_proj = ColumnParallelLinear(config.hidden_size, parts, config.qkv_bias, setting)
+        width = config.num_heads * config.head_dim
+        self.o_proj = RowParallelLinear(width, config.hidden_size, config.output_bias, setting)
+
+    def forward(self, x_TE: Tensor, rotation: Rotation, attention: AttentionStep) -> Tensor:
+        num_rows = x_TE.shape[0]
+        qkv_THD = self.qkv_proj(x_TE).view(num_rows, -1, self.head_dim)
+        num_rotated = self.num_heads + self.num_kv_heads
+        qk_THD = self.rotate(qkv_THD[:, :num_rotated], rotation)
+        q_TND, k_TKD, v_TKD = qk_THD[:, : self.num_heads], qk_THD[:, self.num_heads :], qkv_THD[:, num_rotated:]
+        out_TND = attention.attend(self.layer, q_TND, k_TKD, v_TKD, self.window)
+        out: Tensor = self.o_proj(out_TND.reshape(num_rows, -1))
+        return out
+
+    def rotate(self, qk_THD: Tensor, rotation: Rotation) -> Tensor:
+        """Queries and keys, stacked over heads, to their positions."""
+        return rotation.apply(qk_THD)
+
+
+class LlamaLayer(nn.Module):
+    """Attention and feed-forward, each behind a norm and added to the stream."""
+
+    attention_class: type[LlamaAttention] = LlamaAttention
+
+    def __init__(self, config: ModelConfig, layer: int, setting: LayerSetting) -> None:
+        super().__init__()
+        self.input_layernorm = RMSNorm(config.hidden_size, config.rms_norm_eps, setting)
+        self.self_attn = self.attention_class(config, layer, setting)
+        self.post_attention_layernorm = RMSNorm(config.hidden_size, config.rms_norm_eps, setting)
+        self.mlp = GatedMLP(config.hidden_size, config.intermediate_size, config.mlp_bias, setting)
+
+    def forward(self, x_TE: Tensor, rotation: Rotation, attention: AttentionStep) -> Tensor:
+        x_TE = x_TE + self.self_attn(self.input_layernorm(x_TE), rotation, attention)
+        out: Tensor = x_TE + self.mlp(self.post_attention_layernorm(x_TE))
+        return out
+
+
+class LlamaBody(nn.Module):
+    """Embedding, layers and final norm: what checkpoints call `model`."""
+
+    def __init__(self, config: ModelConfig, layer_class: type[LlamaLayer], setting: LayerSetting) -> None:
+        super().__init__()
+        self.embed_tokens = VocabParallelEmbedding(config.vocab_size, config.hidden_size, setting)
+        self.layers = nn.ModuleList(layer_class(config, layer, setting) for layer in range(config.num_layers))
+        self.norm = RMSNorm(config.hidden_size, config.rms_norm_eps, setting)
+        inv_freq = inverse_frequencies(config.head_dim, config.rope_theta, config.rope_stretch)
+        if config.rope_divisors:
+            inv_freq = inv_freq / torch.tensor(config.rope_divisors)
+        self.rotary = RotaryTable(inv_freq, config.max_position, setting.dtype, setting.device)
+
+    def forward(self, ids_T: Tensor, positions_T: Tensor, attention: AttentionStep) -> Tensor:
+        rotation = self.rotary.at(positions_T)
+        x_TE = self.embed_tokens(ids_T)
+        for layer in self.layers:
+            x_TE = layer(x_TE, rotation, attention)
+        out: Tensor = self.norm(x_TE)
+        return out
+
+
+class LlamaForCausalLM(CausalLM):
+    """The body and its output head."""
+
+    layer_class: type[LlamaLayer] = LlamaLayer
+
+    def __init__(self, config: ModelConfig, setting: LayerSetting) -> None:
+        super().__init__()
+        self.config = config
+        self.model = LlamaBody(config, self.layer_class, setting)
+        self.lm_head = VocabParallelHead(config.vocab_size, config.hidden_size, setting, config.tie_embeddings)
+        if config.tie_embeddings:
+            self.lm_head.tie(self.model.embed_tokens)
+
+    def forward(self, ids_T: Tensor, positions_T: Tensor, attention: AttentionStep) -> Tensor:
+        out: Tensor = self.model(ids_T, positions_T, attention)
+        return out
+
+    def compute_logits(self, hidden_RE: Tensor) -> Tensor:
+        out: Tensor = self.lm_head(hidden_RE)
+        return out

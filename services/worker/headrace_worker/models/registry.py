@@ -1,0 +1,40 @@
+"""Which class serves which family, and how a model is built, empty, from its configuration."""
+
+from dataclasses import dataclass, field
+
+import torch
+
+from headrace_worker.kernels.gemm import select_gemm
+from headrace_worker.layers.setting import LayerSetting, Shard
+from headrace_worker.models.llama import LlamaForCausalLM
+from headrace_worker.models.model_config import ModelConfig
+from headrace_worker.models.qwen2 import Qwen2ForCausalLM
+from headrace_worker.models.qwen3 import Qwen3ForCausalLM
+
+FAMILIES: dict[str, type[LlamaForCausalLM]] = {
+    "llama": LlamaForCausalLM,
+    "mistral": LlamaForCausalLM,
+    "qwen2": Qwen2ForCausalLM,
+    "qwen3": Qwen3ForCausalLM,
+}
+
+
+@dataclass(frozen=True)
+class BuildOptions:
+    """How a model is to run: the same weights may be built in several ways."""
+
+    device: str = "cpu"
+    dtype: torch.dtype = torch.float32
+    deterministic: bool = False
+    """Batch-invariant products: logits are the same bits alone, batched, chunked and on a prefix hit."""
+    shard: Shard = field(default_factory=Shard)
+
+
+def build_model(config: ModelConfig, options: BuildOptions) -> LlamaForCausalLM:
+    """A model with storage for its weights, not yet filled; `loader` fills and packs it."""
+    device = torch.device(options.device)
+    gemm = select_gemm(device, options.deterministic)
+    setting = LayerSetting(
+        gemm=gemm, invariant=options.deterministic, dtype=options.dtype, device=device, shard=options.shard
+    )
+    return FAMILIES[config.family](config, setting)
