@@ -35,11 +35,11 @@ class Efficiency:
 
 
 H100_FIT = Efficiency(
-    gemm_wide=GemmEfficiency(3.116e-6, 0.237e-9, 0.893, 0.826, 0.256, 3.932),
-    gemm_fp8=GemmEfficiency(5.387e-6, 0.267e-9, 0.860, 0.701, 0.713, 4.107, 4.422),
-    attention_wide=AttentionEfficiency(12.58e-6, 3.86e-9, 0.706, 0.459, 11.18e-6, 20e-9, 0.2e-9, 0.96),
-    attention_fp8=AttentionEfficiency(14.74e-6, 7.03e-9, 0.694, 0.286, 12.86e-6, 28e-9, 0.2e-9, 0.81),
-    collective=CollectiveEfficiency(4.362e-6, 0.0435, 0.538, 2.1e-6, 0.566, 0.3363),
+    gemm_wide=GemmEfficiency(3.131e-6, 2.719e-10, 0.9044, 0.8163, 0.0, 3.331, 0.0),
+    gemm_fp8=GemmEfficiency(5.273e-6, 2.765e-10, 0.8574, 0.6928, 0.7544, 5.369, 4.111),
+    attention_wide=AttentionEfficiency(1.256e-5, 3.839e-9, 0.7018, 0.5012, 1.164e-5, 1.965e-8, 3.046e-10, 0.9219),
+    attention_fp8=AttentionEfficiency(1.455e-5, 8.22e-9, 0.6996, 0.317, 1.366e-5, 2.496e-8, 3.519e-10, 0.8283),
+    collective=CollectiveEfficiency(4.367e-6, 0.04258, 0.547, 2.068e-6, 0.5659, 0.3315),
 )
 
 # A measured card's rates are achieved ones; what is left is the cost of issuing an operation, of the order of 10 us.

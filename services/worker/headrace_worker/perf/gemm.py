@@ -5,7 +5,6 @@ plus what a kernel pays whatever its size: the launch, the serial walk of a tile
 wave.
 """
 
-import math
 from dataclasses import dataclass
 
 from headrace_worker.perf.cards import Card
@@ -58,8 +57,10 @@ def gemm_time_s(gemm: Gemm, card: Card, efficiency: GemmEfficiency) -> float:
     """Seconds of `gemm` alone on an idle device."""
     if gemm.m == 0:
         return 0.0
-    tiles = math.ceil(gemm.m / TILE) * math.ceil(gemm.n / TILE)
-    rounded = math.ceil(tiles / card.num_multiprocessors) * card.num_multiprocessors / tiles
+    # Smooth on purpose: the expected last wave is half full, and one more row never makes a product faster.
+    tiles = max(1.0, gemm.m / TILE) * max(1.0, gemm.n / TILE)
+    slots = card.num_multiprocessors
+    rounded = max(slots, tiles + slots / 2) / tiles
     memory_s = gemm.memory_bytes / (efficiency.memory * card.memory_bandwidth) + efficiency.serial_s_per_k * gemm.k
     compute_s = gemm.flops / (efficiency.compute * card.peak_flops(gemm.compute)) * rounded**efficiency.wave
     quantize_s = efficiency.quantize_passes * gemm.m * gemm.k * OUTPUT_BYTES / card.memory_bandwidth
