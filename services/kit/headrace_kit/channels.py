@@ -16,6 +16,7 @@ _SHARED: dict[str, str | int] = {
     # A prefill of ten minutes sends nothing: pings keep the connection, and no count of silent pings ends it.
     "grpc.keepalive_time_ms": 10_000,
     "grpc.keepalive_timeout_ms": 10_000,
+    "grpc.http2.ping_timeout_ms": 10_000,  # without it a frozen peer is noticed only after a minute
     "grpc.keepalive_permit_without_calls": 1,
     "grpc.http2.max_pings_without_data": 0,
     # Must be below the peer's keepalive_time, or a server answers honest pings with GOAWAY too_many_pings.

@@ -212,3 +212,16 @@ async def test_a_missing_token_file_is_one_sentence_and_exit_code_2(tmp_path: Pa
     async with echo(tmp_path, "--service-token-file", str(tmp_path / "absent")) as service:
         code, log = await service.finished()
     assert code == 2 and "cannot read the service token file" in log and "Traceback" not in log
+
+
+async def test_a_frozen_peer_is_noticed_by_keepalive(tmp_path: Path) -> None:
+    fast = [(f"grpc.{name}_ms", 200) for name in ("keepalive_time", "keepalive_timeout", "http2.ping_timeout")]
+    async with echo(tmp_path) as service:
+        announced = await service.started()
+        async with channel(announced["grpc"], options=fast) as opened:
+            stream = opened.unary_stream("/test.Echo/hold_stream")(b"")
+            assert await stream.read() == b"held"
+            service.process.send_signal(signal.SIGSTOP)
+            with pytest.raises(grpc.aio.AioRpcError) as caught:
+                await asyncio.wait_for(stream.read(), 10)
+    assert caught.value.code() is grpc.StatusCode.UNAVAILABLE
