@@ -90,6 +90,7 @@ class Composer:
             self._fail(group, draft, now)
             return 0
         token_ids = tuple(group.prompt_ids[start:stop])
+        handle = group.live[0].handle
         table = prompt.page_table
         samplers: tuple[Sequence, ...] = ()
         prompt.num_computed = stop
@@ -97,7 +98,7 @@ class Composer:
             samplers = tuple(group.live)
             self._running.fork(group)
         handles = tuple([sequence.handle for sequence in samplers])
-        row = PlanRow(group.request.handle, token_ids, start, table, handles, 0, max(start, group.num_hit_tokens))
+        row = PlanRow(handle, token_ids, start, table, handles, 0, max(start, group.num_hit_tokens))
         prompt.num_in_flight = 1
         for sequence in samplers:
             sequence.num_in_flight += 1

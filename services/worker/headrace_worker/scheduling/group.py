@@ -2,9 +2,9 @@
 
 Knows pages and counts, not steps: what is computed when is the composer's business.
 
-Pages of the prompt are computed once, under the handle of choice 0 (even if that choice has been cancelled), by the
-sequence `prompt`. `fork` then gives every live choice the same table; the first write of each choice into a last,
-partial page that is still shared copies it, so the last holder keeps the original.
+Pages of the prompt are computed once, under the handle of the first live choice, by the sequence `prompt`. `fork`
+then gives every live choice the same table; the first write of each choice into a last, partial page that is still
+shared copies it, so the last holder keeps the original.
 """
 
 from __future__ import annotations

@@ -27,42 +27,38 @@ class Outcomes:
     def apply(self, works: tuple[Work, ...], result: StepResult, now: float) -> None:
         """Results of the works of one step. Results of choices that ended meanwhile are late and count for nobody."""
         by_handle = {row.handle: row for row in result.rows}
+        errors = {row.handle: row.error for row in result.rows if row.error is not None}
         for work in works:
             work.holder.num_in_flight -= 1
             if work.holder is work.group.prompt:
                 for sequence in work.samplers:
                     sequence.num_in_flight -= 1
-            if work.group.live:
+            if not work.group.live or work.holder.state is SequenceState.FINISHED:
+                continue
+            error = self._error(work, errors) if errors else None
+            if error is not None:
+                self._running.end_all(work.group, error, now)
+            else:
                 self._apply_work(work, by_handle, now)
 
     def _apply_work(self, work: Work, by_handle: dict[int, ResultRow], now: float) -> None:
         group, row, holder = work.group, work.row, work.holder
-        if holder.state is SequenceState.FINISHED:
-            return
-        error = self._error(work, by_handle)
-        if error is not None:
-            self._running.end_all(group, error, now)
-            return
         # Before the tokens, which may end the group and with it the hold on these pages.
         num_written = row.start + len(row.token_ids)
         if num_written // group.page_tokens > holder.num_published:
             group.publish(holder, row.page_table, num_written, self._pool)
         if not row.samples:
-            self._events.append(Progress(row.handle, num_written))
+            self._events.append(Progress(group.live[0].handle, num_written))
         for sequence in work.samplers:
             drawn = by_handle.get(sequence.handle)
             if drawn is not None and drawn.token_ids and sequence.state is not SequenceState.FINISHED:
                 self._take(group, sequence, drawn, now)
 
     @staticmethod
-    def _error(work: Work, by_handle: dict[int, ResultRow]) -> str | None:
+    def _error(work: Work, errors: dict[int, str]) -> str | None:
         """The reason for which a live choice of this row, or a prompt that draws nothing yet, failed."""
         live = [sequence.handle for sequence in work.samplers if sequence.state is not SequenceState.FINISHED]
-        for handle in live or (work.row.handle,):
-            drawn = by_handle.get(handle)
-            if drawn is not None and drawn.error is not None:
-                return drawn.error
-        return None
+        return next((errors[handle] for handle in live or (work.row.handle,) if handle in errors), None)
 
     def _take(self, group: Group, sequence: Sequence, drawn: ResultRow, now: float) -> None:
         """Append what was drawn up to the first end; what lies behind it was never asked for."""

@@ -28,6 +28,7 @@ class PlanRow(NamedTuple):
     KV of positions below `write_from` is already there: compute them, but write theirs to the null page.
     `samples` names the handles that each draw one token from the logits of the row's last position: empty in the
     middle of a prompt, all live choices at the end of a prompt, otherwise the row's own handle.
+    A row of a prompt goes under the handle of the first choice that is still live.
     `output_index` is the index, among the output ids, of the token drawn (the random stream is keyed by it).
     `placeholder`: the only token id is not on the host yet (it reads -1): it is the one that this handle draws in the
     latest earlier plan that names it in `samples`.
