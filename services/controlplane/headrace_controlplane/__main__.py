@@ -1,0 +1,98 @@
+"""The control plane's command: builds everything and wires it to the process. Knows all parts and does no work."""
+
+import os
+from pathlib import Path
+
+from headrace.v1 import fleet_pb2_grpc
+from headrace_controlplane import bootstrap
+from headrace_controlplane.admin_servicer import AdminServicer, Office
+from headrace_controlplane.artifacts import Artifacts
+from headrace_controlplane.config import ControlplaneConfig
+from headrace_controlplane.demand import DemandBoard
+from headrace_controlplane.fleet_servicer import FleetServicer, FleetState
+from headrace_controlplane.foreman import Foreman
+from headrace_controlplane.launcher.process import ProcessLauncher
+from headrace_controlplane.launcher.worker_command import WorkerSite
+from headrace_controlplane.ledger import Ledger
+from headrace_controlplane.peers import Peers
+from headrace_controlplane.questions import Questions
+from headrace_controlplane.roster import Roster
+from headrace_controlplane.store import Store, StoreError
+from headrace_controlplane.subscribers import Subscribers
+from headrace_controlplane.vault import Vault
+from headrace_kit import serve, settings
+from headrace_kit.channels import Tls
+from headrace_kit.listeners import StartError
+from headrace_kit.serve import Host
+
+
+def open_ledger(config: ControlplaneConfig, store: Store) -> Ledger:
+    """The ledger with a fleet in force."""
+    try:
+        ledger = Ledger(store, Vault.open(config.state_dir / "secrets"))
+        bootstrap.first_fleet(ledger, config.fleet)
+        bootstrap.ensure_key(ledger, config.bootstrap_key_file)
+    except (bootstrap.BootstrapError, ValueError) as error:
+        raise StartError(2, str(error)) from error
+    return ledger
+
+
+def worker_site(config: ControlplaneConfig, host: Host) -> WorkerSite:
+    directory = _absolute(config.state_dir) / "workers"
+    tls = {"tls-ca": config.tls_ca, "tls-cert": config.tls_cert, "tls-key": config.tls_key}
+    return WorkerSite(
+        controlplane=config.advertise or host.grpc.address,
+        service_token_file=_absolute(config.service_token_file),
+        state_dir=_absolute(config.weights_dir or config.state_dir / "weights"),
+        directory=directory,
+        extra={name: str(_absolute(path)) for name, path in tls.items() if path is not None},
+    )
+
+
+async def build(config: ControlplaneConfig, host: Host) -> None:
+    try:
+        store = Store(config.state_dir / "controlplane.db")
+        gate = bootstrap.open_gate(store, config.admin_key_file or config.state_dir / "admin_key")
+    except (StoreError, bootstrap.BootstrapError) as error:
+        raise StartError(2, str(error)) from error
+    ledger = open_ledger(config, store)
+    roster = Roster(config.state_dir / "replicas.pb", lease_s=config.lease_s)
+    artifacts, subscribers = Artifacts(config.state_dir / "artifacts"), Subscribers()
+    state = FleetState(ledger, roster, artifacts, subscribers, DemandBoard())
+    site = worker_site(config, host)
+    foreman = Foreman(ledger, roster, ProcessLauncher(site.directory), site)
+    peers = Peers(host.service_token, host.tls)
+    office = Office(state, gate, Questions(subscribers, peers), foreman)
+    fleet_pb2_grpc.add_FleetServicer_to_server(FleetServicer(state, host.draining), host.grpc)
+    fleet_pb2_grpc.add_AdminServicer_to_server(AdminServicer(office), host.grpc)
+    host.health.add("store")
+    host.health.serving("store")
+    host.tasks.start("leases", roster.run_out_leases, on_crash="fail")
+    host.tasks.start("roster_store", roster.store)
+    host.tasks.start("foreman", foreman.run)
+
+    async def close() -> None:
+        store.close()
+
+    host.on_close(close)
+    host.on_close(peers.close)
+
+
+def main() -> None:
+    config = settings.load(ControlplaneConfig, service="controlplane")
+    tls = None
+    if config.tls_ca is not None and config.tls_cert is not None and config.tls_key is not None:
+        tls = Tls(config.tls_ca, config.tls_cert, config.tls_key)
+
+    async def compose(host: Host) -> None:
+        await build(config, host)
+
+    serve.run("controlplane", config, compose, tls=tls, otlp_endpoint=config.otlp_endpoint)
+
+
+def _absolute(path: Path) -> Path:
+    return Path(os.path.abspath(path))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,133 @@
+"""Brings what runs on this host to what the fleet file says, again and again. Decides nothing: reconcile.py does."""
+
+import logging
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from headrace.v1 import fleet_pb2, response_pb2, worker_pb2
+from headrace_controlplane.launcher import worker_command
+from headrace_controlplane.launcher.base import Launched, Launcher
+from headrace_controlplane.launcher.worker_command import WorkerSite
+from headrace_controlplane.ledger import Ledger
+from headrace_controlplane.reconcile import Forget, Observed, PoolTarget, Start, Stop, reconcile
+from headrace_controlplane.roster import Roster
+from headrace_controlplane.streams import any_of
+from headrace_kit import telemetry
+from headrace_kit.lifecycle import backoff_s
+
+log = logging.getLogger(__name__)
+_restarts = telemetry.counter("replica_restarts_total", "Replicas of this host that were started again after they died")
+TICK_S = 0.25
+_BACKOFF_CAP_S = 30.0
+
+
+@dataclass
+class _Trouble:
+    """Deaths in a row of one replica."""
+
+    num_deaths: int = 0
+    restart_at: float = 0.0
+    counted: bool = False
+
+
+class Foreman:
+    """``run`` for ever; nothing is stopped within the first lease, for who serves is not known before."""
+
+    def __init__(
+        self,
+        ledger: Ledger,
+        roster: Roster,
+        launcher: Launcher,
+        site: WorkerSite,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._ledger, self._roster, self._launcher, self._site, self._clock = ledger, roster, launcher, site, clock
+        self._may_stop_at = clock() + roster.lease_s
+        self._trouble: dict[str, _Trouble] = {}
+        self._launched: list[Launched] = []
+
+    async def run(self) -> None:
+        while True:
+            changed = self._ledger.changed
+            self.tick()
+            await any_of(changed, timeout=TICK_S)
+
+    def tick(self) -> None:
+        """Looks once and acts once."""
+        self._launched = self._launcher.observe()
+        if self._ledger.current is None:
+            return
+        now = self._clock()
+        observed = [self._observed(launched, now) for launched in self._launched]
+        for action in reconcile(self._targets(), observed, now):
+            match action:
+                case Start(replica_id, pool):
+                    self._start(replica_id, pool)
+                case Stop(replica_id) if now >= self._may_stop_at:
+                    self._launcher.stop(replica_id)
+                case Forget(replica_id):
+                    self._launcher.forget(replica_id)
+                    self._trouble.pop(replica_id, None)
+
+    def retire(self, replica_id: str) -> bool:
+        """Stops one replica, which reconciling replaces; False if it was not started here."""
+        mine = any(seen.spec.replica_id == replica_id and seen.alive for seen in self._launched)
+        if mine:
+            self._launcher.stop(replica_id)
+        return mine
+
+    def unregistered(self) -> list[fleet_pb2.Replica]:
+        """Replicas of this host that the registry does not know: those that start, and those that died."""
+        return [
+            fleet_pb2.Replica(
+                ref=response_pb2.ReplicaRef(id=seen.spec.replica_id),
+                pool=seen.spec.pool,
+                model=seen.spec.model,
+                state=worker_pb2.REPLICA_STATE_LOADING if seen.alive else worker_pb2.REPLICA_STATE_GONE,
+                progress="starting" if seen.alive else seen.last_words,
+                pid=seen.pid,
+            )
+            for seen in self._launched
+            if self._roster.registry.get(seen.spec.replica_id) is None
+        ]
+
+    def _targets(self) -> list[PoolTarget]:
+        assert self._ledger.current is not None, "there is a fleet"
+        fleet = self._ledger.current.fleet
+        return [
+            PoolTarget(name, pool.min, worker_command.digest(fleet, name), fleet.rollout.surge)
+            for name, pool in fleet.pools.items()
+            if pool.launcher == "process"
+        ]
+
+    def _observed(self, launched: Launched, now: float) -> Observed:
+        spec = launched.spec
+        record = self._roster.registry.get(spec.replica_id)
+        ready = record is not None and record.state == "ready"
+        trouble = self._trouble.setdefault(spec.replica_id, _Trouble())
+        if not launched.alive and not trouble.counted:
+            trouble.counted = True
+            trouble.restart_at = now + backoff_s(trouble.num_deaths, base_s=0.25, cap_s=_BACKOFF_CAP_S)
+            trouble.num_deaths += 1
+            log.warning("replica_died", extra={"replica": spec.replica_id, "detail": launched.last_words})
+            if record is not None:
+                self._roster.remove(spec.replica_id)
+        elif launched.alive and ready:
+            trouble.num_deaths = 0
+        return Observed(
+            *(spec.replica_id, spec.pool, spec.digest),
+            alive=launched.alive,
+            ready=launched.alive and ready,
+            stopping=launched.stopping,
+            restart_at=trouble.restart_at,
+        )
+
+    def _start(self, replica_id: str, pool: str) -> None:
+        assert self._ledger.current is not None, "there is a fleet"
+        trouble = self._trouble.setdefault(replica_id, _Trouble())
+        if trouble.num_deaths:
+            _restarts.inc()
+        trouble.counted = False
+        self._launcher.start(worker_command.launch_spec(self._ledger.current.fleet, pool, replica_id, self._site))

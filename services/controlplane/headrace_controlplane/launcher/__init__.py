@@ -1,0 +1,1 @@
+"""How replicas are started and stopped on this host. Decides nothing."""

@@ -1,0 +1,80 @@
+"""The command line of a pool's workers. Knows the worker's flags and nothing of how processes are run."""
+
+import hashlib
+import json
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from headrace_controlplane.fleet.file import Fleet
+from headrace_controlplane.launcher.base import LaunchSpec
+
+
+@dataclass(frozen=True)
+class WorkerSite:
+    """What every worker of this host is told, whatever its pool."""
+
+    controlplane: str
+    service_token_file: Path
+    state_dir: Path
+    directory: Path
+    """Where the launcher keeps the files of replicas."""
+    extra: Mapping[str, str] = field(default_factory=dict)
+    """Further flags, such as those of mutual TLS."""
+
+
+def settings(fleet: Fleet, pool_name: str) -> dict[str, str]:
+    """Flags by name that follow from the fleet file alone."""
+    pool = fleet.pools[pool_name]
+    model = fleet.models[pool.model]
+    flags: dict[str, object | None] = {
+        "engine": pool.engine,
+        "model": pool.model,
+        "source": None if model.source == "scripted" else model.source.removeprefix("dir:"),
+        "revision": model.revision,
+        "device": pool.device,
+        "precision": pool.precision,
+        "page-tokens": pool.page_tokens,
+        "num-pages": pool.num_pages,
+        "kv-bytes": pool.kv_bytes,
+        "max-context": pool.max_context_tokens,
+        "default-output": model.default_max_output_tokens,
+        "max-waiting": pool.max_waiting,
+        "max-running": pool.max_running,
+        "max-batch-tokens": pool.max_batch_tokens,
+        "max-chunk-tokens": pool.max_chunk_tokens,
+        "deterministic": "true" if pool.deterministic else None,
+        "threads": pool.threads,
+        "pool": pool_name,
+        "role": pool.role,
+        "drain-s": fleet.rollout.drain_s,
+    }
+    return {name: str(value) for name, value in flags.items() if value is not None}
+
+
+def digest(fleet: Fleet, pool_name: str) -> str:
+    """Names the settings; how long a replica may drain is none that needs a new one."""
+    relevant = {name: value for name, value in settings(fleet, pool_name).items() if name != "drain-s"}
+    return hashlib.sha256(json.dumps(relevant, sort_keys=True).encode()).hexdigest()[:16]
+
+
+def launch_spec(fleet: Fleet, pool_name: str, replica_id: str, site: WorkerSite) -> LaunchSpec:
+    flags = {
+        **settings(fleet, pool_name),
+        "replica-id": replica_id,
+        "controlplane": site.controlplane,
+        "service-token-file": str(site.service_token_file),
+        "state-dir": str(site.state_dir),
+        "announce": str(site.directory / f"{replica_id}.announce"),
+        **site.extra,
+    }
+    words = [word for name, value in flags.items() for word in (f"--{name}", value)]
+    return LaunchSpec(
+        replica_id,
+        pool_name,
+        fleet.pools[pool_name].model,
+        digest(fleet, pool_name),
+        (sys.executable, "-m", "headrace_worker", *words),
+        fleet.rollout.drain_s,
+    )

@@ -1,0 +1,91 @@
+"""What operators ask of policy, routers and workers, through the control plane. Decides nothing."""
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator
+from typing import Any
+
+import grpc
+
+from headrace.v1 import (
+    policy_pb2,
+    policy_pb2_grpc,
+    response_pb2,
+    routing_pb2,
+    routing_pb2_grpc,
+    worker_pb2,
+    worker_pb2_grpc,
+)
+from headrace_controlplane.peers import Peers
+from headrace_controlplane.registry import Record
+from headrace_controlplane.subscribers import Subscribers
+from headrace_kit.errors import HeadraceError, from_rpc_error
+
+log = logging.getLogger(__name__)
+_ASK_S = 10.0
+_DRAIN_MARGIN_S = 10.0
+
+
+class Questions:
+    """Who is asked follows from the subscriptions."""
+
+    def __init__(self, subscribers: Subscribers, peers: Peers) -> None:
+        self._subscribers, self._peers = subscribers, peers
+
+    async def quota(self, query: policy_pb2.QuotaQuery) -> policy_pb2.QuotaReport:
+        stub = policy_pb2_grpc.PolicyStub(self._policy())
+        try:
+            return await stub.GetQuota(query, timeout=_ASK_S)  # type: ignore[no-any-return]
+        except grpc.aio.AioRpcError as error:
+            raise from_rpc_error(error, fallback="policy_unavailable") from error
+
+    async def usage(self, query: policy_pb2.UsageQuery) -> AsyncIterator[policy_pb2.UsageRow]:
+        stub = policy_pb2_grpc.PolicyStub(self._policy())
+        try:
+            async for row in stub.GetUsage(query, timeout=6 * _ASK_S):
+                yield row
+        except grpc.aio.AioRpcError as error:
+            raise from_rpc_error(error, fallback="policy_unavailable") from error
+
+    async def explanation(self, query: routing_pb2.ExplainRequest) -> routing_pb2.ExplainResponse:
+        """Asks every router, for only the one that decided knows; raises InvalidRequest if none does."""
+        endpoints = self._subscribers.endpoints("router")
+        answers = await asyncio.gather(*(self._explain(endpoint, query) for endpoint in endpoints))
+        for answer in answers:
+            if answer is not None:
+                return answer
+        message = f'none of {len(endpoints)} routers knows decision "{query.decision_id}"'
+        raise HeadraceError("invalid_argument", message, field="decision_id")
+
+    async def drain(self, record: Record, deadline_ms: int) -> worker_pb2.DrainResponse:
+        request = worker_pb2.DrainRequest(deadline_ms=deadline_ms)
+        return await self._worker(record, "Drain", request, deadline_ms / 1000 + _DRAIN_MARGIN_S)  # type: ignore[no-any-return]
+
+    async def flush(self, record: Record) -> response_pb2.ReplicaRef:
+        answer = await self._worker(record, "FlushCache", worker_pb2.FlushCacheRequest(), _ASK_S)
+        return response_pb2.ReplicaRef(id=record.id, epoch=answer.epoch, endpoint=record.endpoint)
+
+    async def _worker(self, record: Record, method: str, request: Any, timeout_s: float) -> Any:
+        stub = worker_pb2_grpc.EngineStub(self._peers.channel(record.endpoint))
+        try:
+            return await getattr(stub, method)(request, timeout=timeout_s)
+        except grpc.aio.AioRpcError as error:
+            raise from_rpc_error(error, fallback="no_replica") from error
+
+    async def _explain(self, endpoint: str, query: routing_pb2.ExplainRequest) -> routing_pb2.ExplainResponse | None:
+        stub = routing_pb2_grpc.RouterStub(self._peers.channel(endpoint))
+        try:
+            return await stub.Explain(query, timeout=_ASK_S)  # type: ignore[no-any-return]
+        except grpc.aio.AioRpcError as error:
+            log.info("router_does_not_know", extra={"router": endpoint, "code": error.code().name})
+            return None
+
+    def _policy(self) -> grpc.aio.Channel:
+        endpoints = self._subscribers.endpoints("policy")
+        if not endpoints:
+            raise HeadraceError("policy_unavailable", "no policy service subscribes to this control plane")
+        return self._peers.channel(endpoints[0])
+
+
+def unknown_replica(replica_id: str) -> HeadraceError:
+    return HeadraceError("invalid_argument", f'there is no replica "{replica_id}"', field="replica_id")
