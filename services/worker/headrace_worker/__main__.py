@@ -1,0 +1,81 @@
+"""The worker's command: builds everything and wires it to the process. Knows all parts and does no work itself."""
+
+from __future__ import annotations
+
+import asyncio
+
+from headrace.v1 import worker_pb2_grpc
+from headrace_kit import channels, serve, settings
+from headrace_kit.channels import Tls
+from headrace_kit.serve import Host
+from headrace_worker.agent import Agent
+from headrace_worker.config import WorkerConfig
+from headrace_worker.drain import drain
+from headrace_worker.replica import Replica
+from headrace_worker.servicer import EngineServicer
+from headrace_worker.supervision import Supervision
+
+# Of the time that a stopping process has, this much is kept for what follows the drain.
+_AFTER_DRAIN_S = 3.0
+
+
+class Process:
+    """The running worker, as those who may end it see it."""
+
+    def __init__(self, config: WorkerConfig, host: Host) -> None:
+        self._config, self._host = config, host
+        self.replica = Replica(config, host.grpc.address, host.health)
+        self.supervision = Supervision(config, self.replica)
+        self.closing = asyncio.Event()
+
+    async def run_engine(self) -> None:
+        """The process does not outlive its engine: whoever launched it starts another one, under a new epoch."""
+        await self.supervision.run()
+        self._host.fail(self.supervision.broke or "the engine process has ended")
+
+    async def drain_and_leave(self, deadline_s: float) -> None:
+        await drain(self.replica, self.supervision.dispatch, deadline_s)
+        self._host.stop()
+
+    def leave(self) -> None:
+        self._host.stop()
+
+    async def on_drain(self) -> None:
+        """SIGTERM: what runs may end within the drain time; then every stream is told and ends."""
+        await drain(self.replica, self.supervision.dispatch, max(0.0, self._config.drain_s - _AFTER_DRAIN_S))
+        self.closing.set()
+        self.replica.leave()
+
+    async def on_close(self) -> None:
+        await self.supervision.host.stop()
+
+
+async def build(config: WorkerConfig, host: Host) -> None:
+    process = Process(config, host)
+    worker_pb2_grpc.add_EngineServicer_to_server(EngineServicer(process.supervision, process.closing), host.grpc)
+    host.announced["replica_id"] = process.replica.replica_id
+    host.tasks.start("engine", process.run_engine, on_crash="fail")
+    host.tasks.start("look", process.supervision.look, on_crash="fail")
+    host.on_drain(process.on_drain)
+    host.on_close(process.on_close)
+    if config.controlplane is not None:
+        channel = channels.connect(config.controlplane, token=host.service_token, tls=host.tls)
+        agent = Agent(process.replica, channel, host.http.address, process)
+        host.tasks.start("agent", agent.run)
+        host.on_close(channel.close)
+
+
+def main() -> None:
+    config = settings.load(WorkerConfig, service="worker")
+    tls = None
+    if config.tls_ca is not None and config.tls_cert is not None and config.tls_key is not None:
+        tls = Tls(config.tls_ca, config.tls_cert, config.tls_key)
+
+    async def compose(host: Host) -> None:
+        await build(config, host)
+
+    serve.run("worker", config, compose, tls=tls, otlp_endpoint=config.otlp_endpoint)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,38 @@
+"""Which runner and which scheduler a configuration asks for. The one place where torch is imported or not."""
+
+from __future__ import annotations
+
+from headrace_worker.config import ConfigError, WorkerConfig
+from headrace_worker.engine import Engine
+from headrace_worker.execution.runner import Progress, Runner
+from headrace_worker.execution.scripted import ScriptedRunner
+from headrace_worker.scheduling.limits import Limits, LimitsError
+from headrace_worker.scheduling.prefix import HashBlock
+from headrace_worker.scheduling.scheduler import Scheduler
+
+
+def build_runner(config: WorkerConfig, progress: Progress) -> Runner:
+    """A runner with its model loaded. Raises RunnerError, or ConfigError for what its operator can correct."""
+    if config.engine == "scripted":
+        return ScriptedRunner(config)
+    raise ConfigError("engine", f"{config.engine} is not here yet")
+
+
+def build_engine(config: WorkerConfig, runner: Runner, hash_block: HashBlock) -> Engine:
+    """An engine over a runner that has warmed up."""
+    description = runner.describe()
+    try:
+        limits = Limits(
+            num_pages=description.num_pages,
+            vocab_size=description.vocab_size,
+            page_tokens=description.page_tokens,
+            max_sequence_tokens=description.max_context,
+            max_running=config.max_running,
+            max_waiting=config.max_waiting,
+            max_step_tokens=config.max_batch_tokens,
+            max_chunk_tokens=config.max_chunk_tokens,
+            end_token_ids=description.end_token_ids,
+        )
+    except LimitsError as error:
+        raise ConfigError(error.field, error.detail) from error
+    return Engine(Scheduler(limits, hash_block), runner)

@@ -1,0 +1,193 @@
+"""The engine: submit, cancel, step. The only place where plans are made, run and settled; one thread drives it.
+
+    submit --> runner.open --> scheduler --> plan --> runner.run --> scheduler.complete --> EngineOutput
+
+Knows neither the wire nor processes; a GPU machine runs it with PYTHONPATH alone.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from headrace_worker.execution.runner import Rejected, Runner
+from headrace_worker.scheduling.audit import audit
+from headrace_worker.scheduling.cancel import Cancel
+from headrace_worker.scheduling.chunking import StepTimePredictor
+from headrace_worker.scheduling.events import Accepted, Event, Finished, Refused
+from headrace_worker.scheduling.load import Load, report_load
+from headrace_worker.scheduling.page_events import PageEventBatch, PageKey
+from headrace_worker.scheduling.plan import Plan
+from headrace_worker.scheduling.request import Request
+from headrace_worker.scheduling.scheduler import Scheduler
+
+log = logging.getLogger(__name__)
+
+# A step is overdue after four times its predicted time, but never before this.
+LEAST_PATIENCE_S = 10.0
+_OVERDUE_FACTOR = 4.0
+# How often a state that cannot move by itself is looked at again, if nothing says when.
+_LOOK_AGAIN_S = 0.05
+
+
+@dataclass(frozen=True, slots=True)
+class EngineOutput:
+    """What came of one move. `pieces` go with Accepted events, `device_s` with Finished ones, by handle."""
+
+    step: int
+    events: tuple[Event, ...]
+    load: Load
+    pieces: dict[int, tuple[bytes, ...]] = field(default_factory=dict)
+    device_s: dict[int, float] = field(default_factory=dict)
+    pages: PageEventBatch | None = None
+    # Equations that did not balance when the engine went idle.
+    imbalances: tuple[str, ...] = ()
+
+
+class Engine:
+    """Owns scheduler and runner. `clock` gives seconds; `due_s` is when the step under way should be over."""
+
+    def __init__(
+        self,
+        scheduler: Scheduler,
+        runner: Runner,
+        *,
+        predictor: StepTimePredictor | None = None,
+        clock: Callable[[], float] = time.monotonic,
+        audits: bool = True,
+    ) -> None:
+        self.scheduler = scheduler
+        self.due_s = math.inf
+        self._runner = runner
+        self._predictor = predictor
+        self._clock = clock
+        self._audits = audits
+        self._step = 0
+        self._wake_s: float | None = None
+        self._moved = False
+        # Requests that the runner has opened and no plan has admitted: handle of choice 0 -> choices left.
+        self._opened: dict[int, int] = {}
+        self._pieces: dict[int, tuple[bytes, ...]] = {}
+        self._device_s: dict[int, float] = {}
+        self._rejected: list[Event] = []
+        self._last_load: Load | None = None
+
+    @property
+    def has_work(self) -> bool:
+        return not self.scheduler.is_idle
+
+    def submit(self, request: Request) -> None:
+        """Queue a request; whatever comes of it is an event of the next step."""
+        opened = self._runner.open(request) if request.num_prompt else None
+        if isinstance(opened, Rejected):
+            self._rejected.append(
+                Refused(
+                    request.handle, request.response_id, request.attempt, opened.reason, opened.detail, opened.field
+                )
+            )
+            return
+        self._opened[request.handle] = request.n
+        if opened is not None and opened.pieces:
+            self._pieces[request.handle] = opened.pieces
+        self.scheduler.submit(request, self._clock())
+        self._moved = True
+
+    def cancel(self, cancel: Cancel) -> None:
+        """Takes effect before the next step."""
+        self.scheduler.cancel(cancel)
+        self._moved = True
+
+    def flush(self, epoch: int) -> None:
+        """Forget every cached page; what runs keeps its own."""
+        self.scheduler.clear_cache(epoch)
+        self._moved = True
+
+    def list_pages(self) -> tuple[int, int, tuple[PageKey, ...]]:
+        """(epoch, number of the next page event, every page that can be hit before that event)."""
+        pool = self.scheduler.pool
+        return pool.events.epoch, pool.events.next_seq, tuple(pool.keys())
+
+    def step(self) -> EngineOutput | None:
+        """One move: plan, run, settle. None if nothing happened that anyone could see."""
+        now = self._clock()
+        self._moved, self._wake_s = False, None
+        plan = self.scheduler.plan(now)
+        if plan is None:
+            return self._report(self.scheduler.take_events(), now)
+        self._step = plan.step
+        for request in plan.admitted:
+            self._opened.pop(request.handle, None)
+        self.due_s = now + max(LEAST_PATIENCE_S, _OVERDUE_FACTOR * self._predict_s(plan))
+        ran = self._runner.run(plan)
+        self.due_s = math.inf
+        done = self._clock()
+        self._attribute(plan, done - now)
+        self._moved, self._wake_s = ran.wake_s is None, ran.wake_s
+        return self._report(self.scheduler.complete(ran.result, done), done)
+
+    def wait_s(self) -> float | None:
+        """How long the loop may sleep when no command comes: 0 not at all, None for ever."""
+        if self._moved and self.has_work:
+            return 0.0
+        if not self.has_work:
+            return None
+        now = self._clock()
+        times = [at for at in (self._wake_s, self.scheduler.next_deadline_s()) if at is not None]
+        return max(0.0, min(times) - now) if times else _LOOK_AGAIN_S
+
+    def _predict_s(self, plan: Plan) -> float:
+        if self._predictor is None:
+            return 0.0
+        num_decodes = sum(1 for row in plan.rows if len(row.token_ids) == 1)
+        num_tokens = sum(len(row.token_ids) for row in plan.rows)
+        context = sum(row.start for row in plan.rows)
+        return self._predictor.predict_step_s(num_tokens - num_decodes, num_decodes, context)
+
+    def _attribute(self, plan: Plan, took_s: float) -> None:
+        """Share the step's time among its rows by their tokens."""
+        per_token_s = took_s / sum(len(row.token_ids) for row in plan.rows)
+        for row in plan.rows:
+            self._device_s[row.handle] = self._device_s.get(row.handle, 0.0) + per_token_s * len(row.token_ids)
+
+    def _report(self, events: list[Event], now: float) -> EngineOutput | None:
+        events = [*self._rejected, *events]
+        self._rejected.clear()
+        pieces: dict[int, tuple[bytes, ...]] = {}
+        device_s: dict[int, float] = {}
+        for event in events:
+            if isinstance(event, Accepted) and event.handle in self._pieces:
+                pieces[event.handle] = self._pieces.pop(event.handle)
+            elif isinstance(event, Refused):
+                self._forget(event.handle)
+            elif isinstance(event, Finished):
+                device_s[event.handle] = self._device_s.pop(event.handle, 0.0)
+                self._note_end(event.handle - event.choice)
+        batch = self.scheduler.pool.events.drain()
+        load = report_load(self.scheduler, now)
+        if not events and not batch.events and load == self._last_load:
+            return None
+        self._last_load = load
+        pages = batch if batch.events or batch.lost else None
+        return EngineOutput(self._step, tuple(events), load, pieces, device_s, pages, self._imbalances(events))
+
+    def _note_end(self, first_handle: int) -> None:
+        """A choice of an accepted request ended; if no plan ever told the runner, it must hear it from us."""
+        if first_handle in self._opened:
+            self._opened[first_handle] -= 1
+            if not self._opened[first_handle]:
+                self._forget(first_handle)
+
+    def _forget(self, handle: int) -> None:
+        self._pieces.pop(handle, None)
+        if self._opened.pop(handle, None) is not None:
+            self._runner.close((handle,))
+
+    def _imbalances(self, events: list[Event]) -> tuple[str, ...]:
+        """The idle audit: what does not balance is reported, not hidden; the engine goes on."""
+        if not self._audits or self.has_work or not any(isinstance(event, Finished | Refused) for event in events):
+            return ()
+        found = tuple(f"{item.what}: expected {item.expected}, is {item.actual}" for item in audit(self.scheduler))
+        return found + ((f"opened requests when idle: {len(self._opened)}",) if self._opened else ())

@@ -1,0 +1,98 @@
+"""The port behind which a plan is computed. Knows no torch, no wire and no policy of who runs when.
+
+A runner is built with its model loaded; then `warm_up` once, then `describe` says what came of it.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import NamedTuple, TypeAlias
+
+from headrace_worker.scheduling.plan import Plan, StepResult
+from headrace_worker.scheduling.request import Request
+
+# Tells a person how far a phase is: (what it does, share done from 0 to 1).
+Progress: TypeAlias = Callable[[str, float], None]
+
+
+class TokenLogprob(NamedTuple):
+    """Natural logarithms: of the drawn token, and of the likeliest alternatives, best first."""
+
+    token_id: int
+    logprob: float
+    top: tuple[tuple[int, float], ...] = ()
+
+
+class Opened(NamedTuple):
+    """The runner can run the request. `pieces[k]` are the bytes of output id `vocab_size + k` (scripted only)."""
+
+    pieces: tuple[bytes, ...] = ()
+
+
+class Rejected(NamedTuple):
+    """The runner cannot: a reason of the status map, the field that is wrong, one sentence."""
+
+    reason: str
+    field: str
+    detail: str
+
+
+class Ran(NamedTuple):
+    """A finished step. `wake_s`: nothing moved, and nothing can before this point of the clock."""
+
+    result: StepResult
+    wake_s: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class RunnerDescription:
+    """What was loaded and measured. Bytes are over all ranks; `num_pages` leaves out the null page."""
+
+    engine: str
+    model: str
+    revision: str
+    fingerprint: bytes
+    vocab_size: int
+    end_token_ids: frozenset[int]
+    max_context: int
+    page_tokens: int
+    num_pages: int
+    precision: str
+    quantization: str = "none"
+    kv_bytes_per_token: int = 0
+    weight_bytes: int = 0
+    workspace_bytes: int = 0
+    kv_pool_bytes: int = 0
+    logprobs: bool = True
+    card: bytes = b""
+    phases_s: dict[str, float] = field(default_factory=dict)
+
+
+class RunnerError(Exception):
+    """The model cannot be served here: unreadable weights, a wrong known answer, too little memory."""
+
+
+class Runner(ABC):
+    """Computes plans, in the order of their step numbers."""
+
+    @abstractmethod
+    def warm_up(self, progress: Progress) -> None:
+        """Measure memory, run the smallest and largest shapes and a known answer. Raises RunnerError."""
+
+    @abstractmethod
+    def describe(self) -> RunnerDescription:
+        """After `warm_up`."""
+
+    @abstractmethod
+    def open(self, request: Request) -> Opened | Rejected:
+        """Whether this request can be run at all; prepares what is worth preparing before it is admitted."""
+
+    @abstractmethod
+    def run(self, plan: Plan) -> Ran:
+        """Compute one step. A fault of one sequence is an error row of its own."""
+
+    @abstractmethod
+    def close(self, handles: Iterable[int]) -> None:
+        """Forget requests (by the handle of choice 0) that were opened and never admitted."""

@@ -1,0 +1,116 @@
+"""The scripted runner: a real engine in everything but the forward pass (DESIGN section 13). Imports no torch."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import signal
+import time
+from collections.abc import Callable, Iterable
+
+from headrace_worker.config import WorkerConfig
+from headrace_worker.execution.runner import Opened, Progress, Ran, Rejected, Runner, RunnerDescription, TokenLogprob
+from headrace_worker.execution.script import END_TOKEN_IDS, VOCAB_SIZE, Cursor, Die, Fail, Script, compile_script
+from headrace_worker.execution.scripted_card import make_scripted_card
+from headrace_worker.scheduling.plan import Plan, PlanRow, ResultRow, StepResult
+from headrace_worker.scheduling.request import Request
+
+MODEL = "scripted"
+DEFAULT_CONTEXT = 8192
+DEFAULT_NUM_PAGES = 4096
+_FINGERPRINT = hashlib.sha256(b"headrace scripted engine 1").digest()
+
+
+def kill_by_signal(whom: str) -> None:
+    """What `!die` does in an engine process: its parent is the worker."""
+    if whom == "worker":
+        os.kill(os.getppid(), signal.SIGKILL)
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+class ScriptedRunner(Runner):
+    """`kill` carries out `!die`; `clock` gives seconds and decides when a stalled or slowed sequence moves."""
+
+    def __init__(
+        self,
+        config: WorkerConfig,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+        kill: Callable[[str], None] = kill_by_signal,
+    ) -> None:
+        self._config = config
+        self._clock = clock
+        self._kill = kill
+        self._scripts: dict[int, Script] = {}
+        self._cursors: dict[int, Cursor] = {}
+        self._logprobs: dict[int, int] = {}
+
+    def warm_up(self, progress: Progress) -> None:
+        cursor = Cursor(compile_script(b"a"))
+        assert [cursor.advance(0.0), cursor.advance(0.0)] == [97, 257], "the known answer of the scripted engine"
+        progress("scripted engine", 1.0)
+
+    def describe(self) -> RunnerDescription:
+        config = self._config
+        return RunnerDescription(
+            engine="scripted",
+            model=config.model or MODEL,
+            revision=config.revision or "1",
+            fingerprint=_FINGERPRINT,
+            vocab_size=VOCAB_SIZE,
+            end_token_ids=END_TOKEN_IDS,
+            max_context=config.max_context or DEFAULT_CONTEXT,
+            page_tokens=config.page_tokens,
+            num_pages=config.num_pages or DEFAULT_NUM_PAGES,
+            precision="none",
+            card=make_scripted_card(config.max_context or DEFAULT_CONTEXT, config.default_output, _FINGERPRINT),
+        )
+
+    def open(self, request: Request) -> Opened | Rejected:
+        script = compile_script(request.prompt_ids)
+        self._scripts[request.handle] = script
+        return Opened(script.pieces)
+
+    def close(self, handles: Iterable[int]) -> None:
+        for handle in handles:
+            self._scripts.pop(handle, None)
+
+    def run(self, plan: Plan) -> Ran:
+        for handle in plan.released:
+            self._cursors.pop(handle, None)
+            self._logprobs.pop(handle, None)
+        for request in plan.admitted:
+            self._admit(request)
+        now = self._clock()
+        rows: list[ResultRow] = []
+        dues: list[float] = []
+        for row in plan.rows:
+            self._run_row(row, now, rows, dues)
+        moved = bool(rows) or any(not row.samples for row in plan.rows)
+        return Ran(StepResult(plan.step, tuple(rows)), None if moved or not dues else min(dues))
+
+    def _admit(self, request: Request) -> None:
+        script = self._scripts.pop(request.handle)
+        for handle in range(request.handle, request.handle + request.n):
+            self._cursors[handle] = Cursor(script)
+            if request.sampling.logprobs:
+                self._logprobs[handle] = request.sampling.num_logprobs
+
+    def _run_row(self, row: PlanRow, now: float, rows: list[ResultRow], dues: list[float]) -> None:
+        for handle in row.samples:
+            outcome = self._cursors[handle].advance(now)
+            if isinstance(outcome, float):
+                dues.append(outcome)
+            elif isinstance(outcome, int):
+                rows.append(ResultRow(handle, (outcome,), self._certainty(handle, outcome)))
+            elif isinstance(outcome, Fail):
+                rows.append(ResultRow(handle, error="engine_error"))
+            else:
+                assert isinstance(outcome, Die), f"unknown outcome {outcome}"
+                self._kill(outcome.whom)
+
+    def _certainty(self, handle: int, token_id: int) -> tuple[TokenLogprob, ...] | None:
+        """A script is sure of itself: probability one, and no alternative has any."""
+        if handle not in self._logprobs:
+            return None
+        return (TokenLogprob(token_id, 0.0, ((token_id, 0.0),) if self._logprobs[handle] else ()),)
