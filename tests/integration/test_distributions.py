@@ -32,7 +32,7 @@ START_S = 30.0
 
 # Parts of the worker that may need the extra `engine`, and what that brings.
 NEEDS_ENGINE = "attention execution kernels layers models parallel quant transfer"
-ENGINE_LIBRARIES = "gguf huggingface_hub jinja2 numpy safetensors tokenizers torch triton"
+ENGINE_LIBRARIES = "gguf huggingface_hub jinja2 safetensors tokenizers torch triton"
 
 IMPORT_EVERYTHING = """
 import importlib, pkgutil, sys
