@@ -1,6 +1,6 @@
 """Client channels and the server options that match them: keepalive, back-off, token, trace, deadlines. No stubs."""
 
-import ipaddress
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -52,7 +52,7 @@ class Tls:
 def connect(target: str, *, token: str | None, tls: Tls | None = None, options: Options = ()) -> grpc.aio.Channel:
     """A channel that sends ``token`` and the trace context; ``options`` override ours. Unary calls need a timeout."""
     merged = client_options(target, options)
-    interceptors = [kind(token) for kind in (_UnaryUnary, _UnaryStream, _StreamUnary, _StreamStream)]
+    interceptors = [kind(token) for kind in _INTERCEPTORS]
     if tls is None:
         return grpc.aio.insecure_channel(target, merged, interceptors=interceptors)
     return grpc.aio.secure_channel(target, tls.client(), merged, interceptors=interceptors)
@@ -72,46 +72,33 @@ def server_options(extra: Options = ()) -> list[tuple[str, str | int]]:
 def is_local(target: str) -> bool:
     """Whether a gRPC target is a unix socket or loopback, where a proxy from the environment must not apply."""
     scheme, _, rest = target.partition(":")
-    if scheme in ("unix", "unix-abstract"):
-        return True
     address = rest if scheme in ("dns", "ipv4", "ipv6") else target
     host = address.rpartition("/")[2].rpartition(":")[0].strip("[]")
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
+    loopback = re.fullmatch(r"localhost|::1|127(\.\d{1,3}){3}", host) is not None
+    return loopback or scheme in ("unix", "unix-abstract")
 
 
 class _Outgoing:
     def __init__(self, token: str | None) -> None:
-        self._token = token
+        self._own = {} if token is None else {"authorization": f"Bearer {token}"}
 
-    def _details(self, details: grpc.aio.ClientCallDetails, *, deadline: bool = False) -> grpc.aio.ClientCallDetails:
+    async def _send(self, continuation: Any, details: Any, request: Any) -> Any:
+        given = details.metadata or ()
+        ours = {**self._own, **telemetry.inject()}
+        metadata = grpc.aio.Metadata(*given, *(pair for pair in ours.items() if pair[0] not in dict(given)))
+        return await continuation(grpc.aio.ClientCallDetails(
+            details.method, details.timeout, metadata, details.credentials, details.wait_for_ready), request)
+
+    async def _send_with_deadline(self, continuation: Any, details: Any, request: Any) -> Any:
         name = details.method.decode() if isinstance(details.method, bytes) else details.method
-        assert details.timeout is not None or not deadline, f"unary call {name} without a deadline"
-        ours = telemetry.inject() | ({} if self._token is None else {"authorization": f"Bearer {self._token}"})
-        given: dict[str, Any] = dict(details.metadata or ())
-        metadata = grpc.aio.Metadata(*(details.metadata or ()), *((k, v) for k, v in ours.items() if k not in given))
-        return grpc.aio.ClientCallDetails(
-            details.method, details.timeout, metadata, details.credentials, details.wait_for_ready
-        )
+        assert details.timeout is not None, f"unary call {name} without a deadline"
+        return await self._send(continuation, details, request)
 
 
-class _UnaryUnary(_Outgoing, grpc.aio.UnaryUnaryClientInterceptor):
-    async def intercept_unary_unary(self, continuation: Any, client_call_details: Any, request: Any) -> Any:
-        return await continuation(self._details(client_call_details, deadline=True), request)
-
-
-class _UnaryStream(_Outgoing, grpc.aio.UnaryStreamClientInterceptor):
-    async def intercept_unary_stream(self, continuation: Any, client_call_details: Any, request: Any) -> Any:
-        return await continuation(self._details(client_call_details), request)
-
-
-class _StreamUnary(_Outgoing, grpc.aio.StreamUnaryClientInterceptor):
-    async def intercept_stream_unary(self, continuation: Any, client_call_details: Any, request_iterator: Any) -> Any:
-        return await continuation(self._details(client_call_details), request_iterator)
-
-
-class _StreamStream(_Outgoing, grpc.aio.StreamStreamClientInterceptor):
-    async def intercept_stream_stream(self, continuation: Any, client_call_details: Any, request_iterator: Any) -> Any:
-        return await continuation(self._details(client_call_details), request_iterator)
+# grpc.aio wants one class per kind of call.
+_INTERCEPTORS: list[Any] = [
+    type(f"_{kind}", (_Outgoing, base), {f"intercept_{kind}": send}) for kind, base, send in (
+        ("unary_unary", grpc.aio.UnaryUnaryClientInterceptor, _Outgoing._send_with_deadline),
+        ("unary_stream", grpc.aio.UnaryStreamClientInterceptor, _Outgoing._send),
+        ("stream_unary", grpc.aio.StreamUnaryClientInterceptor, _Outgoing._send),
+        ("stream_stream", grpc.aio.StreamStreamClientInterceptor, _Outgoing._send))]

@@ -18,6 +18,7 @@ import csv
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import reduce
 from importlib import resources
 from typing import Any, Self, TypeVar, cast
 
@@ -30,6 +31,7 @@ from grpc_status import rpc_status
 
 M = TypeVar("M", bound=Message)
 DOMAIN = "headrace"
+_MAX_TEXT_BYTES = 600  # message, field and details travel percent-encoded or base64 in 8 KiB of metadata
 _SECRETS = tuple((re.compile(pattern, re.IGNORECASE), replacement) for pattern, replacement in (
     (r"\bhr_([A-Za-z0-9]+)_[A-Za-z0-9_\-]+", r"hr_\1_***"),
     (r"\beyJ[\w\-]+\.[\w\-]+\.[\w\-]*", "***"),
@@ -42,9 +44,7 @@ _SECRETS = tuple((re.compile(pattern, re.IGNORECASE), replacement) for pattern, 
 
 def redact(text: str) -> str:
     """Masks credentials by their type: our keys, JWTs, query keys, authorization headers, passwords in URLs."""
-    for pattern, replacement in _SECRETS:
-        text = pattern.sub(replacement, text)
-    return text
+    return reduce(lambda masked, secret: secret[0].sub(secret[1], masked), _SECRETS, text)
 
 
 @dataclass(frozen=True)
@@ -68,7 +68,7 @@ REASONS: Mapping[str, Reason] = _table()
 
 
 class HeadraceError(Exception):
-    """A typed error with a reason of REASONS; message and details are redacted.
+    """A typed error with a reason of REASONS; its texts are redacted and cut, for they travel in bounded metadata.
 
     ``field`` names the offending request field, ``retry_after_s`` a wait in seconds, ``details`` further text facts.
     """
@@ -81,8 +81,9 @@ class HeadraceError(Exception):
 
     def __init__(self, reason: str, message: str, *, field: str | None = None, retry_after_s: float | None = None,
                  details: Mapping[str, str] | None = None) -> None:
-        self.reason, self.row, self.message, self.field = reason, REASONS[reason], redact(message), field
-        self.retry_after_s, self.details = retry_after_s, {k: redact(v) for k, v in (details or {}).items()}
+        self.reason, self.row, self.message = reason, REASONS[reason], _tidy(message)
+        self.field, self.retry_after_s = None if field is None else _tidy(field), retry_after_s
+        self.details = {_tidy(name): _tidy(value) for name, value in (details or {}).items()}
         super().__init__(f"{reason}: {self.message}")
 
     def to_status(self) -> grpc.Status:
@@ -129,6 +130,10 @@ def from_rpc_error(error: grpc.RpcError, *, fallback: str) -> HeadraceError:
     return HeadraceError(
         reason, message, field=bad.field_violations[0].field if bad.field_violations else None, details=info.metadata,
         retry_after_s=retry.retry_delay.ToMicroseconds() / 1e6 if retry.HasField("retry_delay") else None)
+
+
+def _tidy(text: str) -> str:
+    return redact(text).encode("utf-8", "replace")[:_MAX_TEXT_BYTES].decode("utf-8", "ignore")
 
 
 def _detail(status: Status, kind: M) -> M:

@@ -15,6 +15,8 @@ from headrace_kit import logs, telemetry
 from headrace_kit.errors import HeadraceError
 
 log = logging.getLogger(__name__)
+_FREE = "/grpc.health.v1.Health/"
+_KINDS = ("unary_unary", "unary_stream", "stream_unary", "stream_stream")
 _calls = telemetry.counter("rpc_total", "Finished gRPC calls by method and status", ["method", "code"])
 
 
@@ -34,7 +36,7 @@ class RpcInterceptor(grpc.aio.ServerInterceptor):
         if handler is None:
             return None
         method, headers = handler_call_details.method, dict(handler_call_details.invocation_metadata)
-        kind = "_".join("stream" if way else "unary" for way in (handler.request_streaming, handler.response_streaming))
+        kind = next(kind for kind in _KINDS if getattr(handler, kind) is not None)
         behaviour = getattr(handler, kind)
 
         async def call(request: Any, context: Any) -> Any:
@@ -48,7 +50,8 @@ class RpcInterceptor(grpc.aio.ServerInterceptor):
     async def _call(self, method: str, headers: Mapping[str, Any], behaviour: Any, request: Any, context: Any) -> Any:
         code = "OK"
         try:
-            self._check_token(method, headers)
+            if self._token and not method.startswith(_FREE) and not bearer_matches(headers, self._token):
+                raise HeadraceError("unauthenticated", "the service token is missing or wrong")
             return await _run(behaviour(request, context), context)
         except asyncio.CancelledError:
             code = "CANCELLED"
@@ -65,13 +68,6 @@ class RpcInterceptor(grpc.aio.ServerInterceptor):
             await context.abort_with_status(HeadraceError("internal", "internal error").to_status())
         finally:
             _calls.labels(method, code).inc()
-
-    def _check_token(self, method: str, headers: Mapping[str, Any]) -> None:
-        if self._token is None or method.startswith("/grpc.health.v1.Health/"):
-            return
-        if not bearer_matches(headers, self._token):
-            raise HeadraceError("unauthenticated", "the service token is missing or wrong")
-
 
 async def _run(result: Any, context: Any) -> Any:
     if not inspect.isasyncgen(result):

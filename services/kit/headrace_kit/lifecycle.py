@@ -1,11 +1,10 @@
-"""Background tasks under supervision, deadlines, back-off. Knows no gRPC. Sleep and clock are arguments."""
+"""Background tasks under supervision, and back-off. Knows no gRPC. Sleep and clock are arguments."""
 
 import asyncio
 import logging
 import random
 import time
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
 from typing import Any, Literal
 
 from headrace_kit import telemetry
@@ -15,24 +14,14 @@ _crashes = telemetry.counter("task_crashes_total", "Background tasks that ended 
 _HEALTHY_S = 30.0
 
 
-@dataclass(frozen=True)
-class Deadline:
-    """A point on a monotonic clock, in seconds; it travels as the duration that is left."""
-
-    at: float
-
-    @classmethod
-    def after(cls, duration_s: float, now: float) -> "Deadline":
-        return cls(now + duration_s)
-
-    def left_s(self, now: float) -> float:
-        return max(0.0, self.at - now)
-
-
 def backoff_s(attempt: int, *, base_s: float = 0.1, cap_s: float = 5.0, spread: float | None = None) -> float:
-    """Half to all of min(cap, base * 2**attempt) seconds; ``spread`` in [0, 1] is the jitter."""
-    share = random.random() if spread is None else spread
-    return min(cap_s, base_s * 2.0 ** min(attempt, 30)) * (0.5 + 0.5 * share)
+    """Half to all of min(cap, base * 2**attempt) seconds; ``spread`` in [0, 1] is the jitter, random if absent."""
+    return min(cap_s, base_s * 2.0 ** min(attempt, 30)) * (0.5 + 0.5 * (random.random() if spread is None else spread))
+
+
+def left_s(deadline: float, now: float) -> float:
+    """A deadline is a point on a monotonic clock; what travels is the duration that is left."""
+    return max(0.0, deadline - now)
 
 
 async def cancel_and_wait(*tasks: "asyncio.Task[Any]") -> None:
@@ -52,7 +41,7 @@ class Supervisor:
 
     def start(self, name: str, work: Callable[[], Awaitable[None]], *,
               on_crash: Literal["restart", "fail"] = "restart") -> "asyncio.Task[None]":
-        """Runs ``work()`` until it returns; ``name`` is a closed set, for it labels a metric."""
+        """Runs ``work()`` until it returns; ``name`` is from a closed set, for it labels a metric."""
         assert name not in self._tasks or self._tasks[name].done(), f"task {name} is already running"
         self._tasks[name] = asyncio.create_task(self._run(name, work, on_crash), name=name)
         return self._tasks[name]

@@ -32,26 +32,25 @@ class GrpcListener:
 
     def __init__(self, listen: str, health: Health, *, token: str | None, tls: Tls | None = None) -> None:
         self.server = grpc.aio.server(interceptors=[RpcInterceptor(token)], options=server_options())
-        self._services: list[str] | None = None if token is None else [reflection.SERVICE_NAME]
         _bind(listen).close()  # gRPC's core would report a taken port on stderr in its own words
         try:
             port = self.server.add_secure_port(listen, tls.server()) if tls else self.server.add_insecure_port(listen)
         except RuntimeError:
             raise _taken(listen) from None
         self.address = f"{listen.rpartition(':')[0]}:{port}"
+        self._public, self._services = token is None, [reflection.SERVICE_NAME]
         health_pb2_grpc.add_HealthServicer_to_server(health, cast(grpc.aio.Server, self))
 
     def add_generic_rpc_handlers(self, handlers: Iterable[Any]) -> None:
-        handlers = list(handlers)
-        if self._services is not None:
-            self._services += [handler.service_name() for handler in handlers]
-        self.server.add_generic_rpc_handlers(handlers)
+        for handler in handlers:
+            self._services.append(handler.service_name())
+            self.server.add_generic_rpc_handlers([handler])
 
     def add_registered_method_handlers(self, service_name: str, method_handlers: Any) -> None:
         self.server.add_registered_method_handlers(service_name, method_handlers)
 
     async def start(self) -> None:
-        if self._services is not None:
+        if not self._public:
             reflection.enable_server_reflection(self._services, self.server)
         await self.server.start()
 
@@ -65,9 +64,8 @@ class HttpListener(uvicorn.Server):
 
     def __init__(self, listen: str, app: Any, **options: Any) -> None:
         super().__init__(uvicorn.Config(app, log_config=None, access_log=False, lifespan="off", **options))
-        self._socket = _bind(listen)
+        self._socket, self._up = _bind(listen), asyncio.Event()
         self.address = f"{listen.rpartition(':')[0]}:{self._socket.getsockname()[1]}"
-        self._up = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
 
     @contextlib.contextmanager
@@ -83,11 +81,11 @@ class HttpListener(uvicorn.Server):
         await self._up.wait()
 
     async def stop(self, grace_s: float) -> None:
-        """Closes the port, gives the requests in flight ``grace_s`` seconds."""
-        if self._task is None:
-            return self._socket.close()
+        """Closes the port and gives the requests in flight ``grace_s`` seconds."""
         self.should_exit = True
-        if not (await asyncio.wait([self._task], timeout=grace_s))[0]:
+        if self._task is None:
+            self._socket.close()
+        elif not (await asyncio.wait([self._task], timeout=grace_s))[0]:
             self.force_exit = True
             await self._task
 

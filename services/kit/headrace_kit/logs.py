@@ -6,6 +6,7 @@ The names of LogRecord's own attributes (name, args, module, ...) cannot be extr
 import contextlib
 import json
 import logging
+import math
 import sys
 from collections.abc import Iterator
 from contextvars import ContextVar
@@ -43,24 +44,21 @@ def bind(**fields: object) -> Iterator[None]:
 
 
 class JsonFormatter(logging.Formatter):
-    """ts (seconds), level, event, then process, bound and extra fields; an exception is one field."""
+    """ts (Unix seconds), level, event, then process, bound and extra fields; an exception is one field."""
 
     def format(self, record: logging.LogRecord) -> str:
-        line: dict[str, object] = {"ts": round(record.created, 6), "level": record.levelname.lower(),
-                                   **_process, "event": record.getMessage(), **(_bound.get() or {})}
-        line |= {name: value for name, value in vars(record).items() if name not in _RESERVED}
+        fields = {"ts": round(record.created, 6), "level": record.levelname.lower(), **_process,
+                  "event": record.getMessage(), **(_bound.get() or {})}
+        fields |= {name: value for name, value in vars(record).items() if name not in _RESERVED}
         if record.exc_info:
-            line["exception"] = self.formatException(record.exc_info)
-        return json.dumps({name: "***" if name in _SECRET_NAMES else _clean(value) for name, value in line.items()})
+            fields["exception"] = self.formatException(record.exc_info)
+        return json.dumps(_clean(fields))
 
 
-def _clean(value: Any) -> object:
-    if value is None or isinstance(value, bool | int):
-        return value
-    if isinstance(value, float):
-        return value if abs(value) < float("inf") else str(value)
+def _clean(value: Any) -> Any:
     if isinstance(value, dict):
         return {str(key): "***" if key in _SECRET_NAMES else _clean(item) for key, item in value.items()}
     if isinstance(value, list | tuple | set | frozenset):
         return [_clean(item) for item in value]
-    return redact(str(value))
+    plain = value is None or isinstance(value, bool | int) or (isinstance(value, float) and math.isfinite(value))
+    return value if plain else redact(str(value))

@@ -17,7 +17,7 @@ from typing import Any, Protocol, TypeVar
 
 from starlette.applications import Starlette
 from starlette.requests import Request
-from starlette.responses import JSONResponse, PlainTextResponse, Response
+from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from headrace_kit import logs, settings, telemetry
@@ -25,7 +25,7 @@ from headrace_kit.channels import Tls
 from headrace_kit.files import write_atomically
 from headrace_kit.health import Health
 from headrace_kit.interceptors import bearer_matches
-from headrace_kit.lifecycle import Deadline, Supervisor
+from headrace_kit.lifecycle import Supervisor, left_s
 from headrace_kit.listeners import GrpcListener, HttpListener, StartError
 
 log = logging.getLogger(__name__)
@@ -122,13 +122,13 @@ class Host:
 
     async def _shut_down(self) -> None:
         log.info("stopping")
-        drain = Deadline.after(self._config.drain_s, time.monotonic())
+        deadline = time.monotonic() + self._config.drain_s
         self.draining.set()
         self.health.drain()
-        await _finish("drain", self._on_drain, drain.left_s(time.monotonic()))
+        await _finish("drain", self._on_drain, left_s(deadline, time.monotonic()))
         self.health.drain(end_watches=True)
-        left_s = drain.left_s(time.monotonic())
-        await asyncio.gather(*(listener.stop(left_s) for listener in (self.grpc, *self._public)))
+        grace_s = left_s(deadline, time.monotonic())
+        await asyncio.gather(*(listener.stop(grace_s) for listener in (self.grpc, *self._public)))
         await self.tasks.stop()
         for callback in reversed(self._on_close):
             await _finish("close", [callback], _CLOSE_S)
@@ -145,7 +145,7 @@ class Host:
     def _withdraw(self) -> None:
         path = self._config.announce
         # A successor may have written its own announcement by now.
-        if path is not None and path.exists() and json.loads(path.read_bytes())["instance"] == self.instance:
+        if path is not None and path.exists() and json.loads(path.read_bytes()) == self.announced:
             path.unlink(missing_ok=True)
 
     def _publish(self, name: str, listener: L) -> L:
@@ -154,19 +154,17 @@ class Host:
         return listener
 
     def _internal_app(self) -> Starlette:
-        async def metrics(request: Request) -> Response:
+        async def answer(request: Request) -> Response:
+            if request.url.path == "/healthz":
+                return Response("ok\n")
+            if request.url.path == "/readyz":
+                return JSONResponse(self.health.report(), 200 if self.health.ready else 503)
             if not bearer_matches(request.headers, self.service_token):
-                return PlainTextResponse("the service token is missing or wrong\n", 401)
+                return Response("the service token is missing or wrong\n", 401)
             body, media_type = telemetry.exposition()
             return Response(body, media_type=media_type)
 
-        async def healthz(_: Request) -> Response:
-            return PlainTextResponse("ok\n")
-
-        async def readyz(_: Request) -> Response:
-            return JSONResponse(self.health.report(), 200 if self.health.ready else 503)
-
-        return Starlette(routes=[Route("/metrics", metrics), Route("/healthz", healthz), Route("/readyz", readyz)])
+        return Starlette(routes=[Route(path, answer) for path in ("/healthz", "/readyz", "/metrics")])
 
 
 def run(service: str, config: HostConfig, build: Callable[[Host], Awaitable[None]], *, tls: Tls | None = None,

@@ -130,3 +130,14 @@ async def test_streams_both_ways_pass() -> None:
         await stream.write(b"bc")
         await stream.done_writing()
         assert [message async for message in stream] == [b"bcbc"]
+
+
+@pytest.mark.parametrize("text", ["😀" * 1_000_000, "\ud800 is half a character", "a\x00b\r\nc: d", "é" * 400], ids=["huge", "surrogate", "control", "long"])
+async def test_whatever_a_message_holds_the_reason_arrives(text: str) -> None:
+    async def refuse(_request: bytes, _context: Any) -> bytes:
+        raise HeadraceError("invalid_argument", text, field=text, details={"given": text})
+
+    async with serving(refuse=refuse) as address:
+        with pytest.raises(grpc.aio.AioRpcError) as caught:
+            await call(address, "refuse")
+    assert from_rpc_error(caught.value, fallback="internal").reason == "invalid_argument"
