@@ -132,7 +132,8 @@ async def test_streams_both_ways_pass() -> None:
         assert [message async for message in stream] == [b"bcbc"]
 
 
-@pytest.mark.parametrize("text", ["😀" * 1_000_000, "\ud800 is half a character", "a\x00b\r\nc: d", "é" * 400], ids=["huge", "surrogate", "control", "long"])
+@pytest.mark.parametrize("text", ["😀" * 1_000_000, "\ud800 is half a character", "a\x00b\r\nc: d", "é" * 400],
+                         ids=["huge", "surrogate", "control", "long"])
 async def test_whatever_a_message_holds_the_reason_arrives(text: str) -> None:
     async def refuse(_request: bytes, _context: Any) -> bytes:
         raise HeadraceError("invalid_argument", text, field=text, details={"given": text})
