@@ -53,16 +53,17 @@ pip_install() {
 }
 
 main() {
-    local quiet=() index=() editables=() distribution
-    if [ -e "$STAMP" ]; then quiet=(-q); fi
-    if [ -n "${TORCH_INDEX:-}" ]; then index=(--extra-index-url "$TORCH_INDEX"); fi
+    local options=(--no-build-isolation) editables=() distribution
+    # The first time shows what is fetched; afterwards there is little to see.
+    if [ -e "$STAMP" ]; then options+=(-q); fi
+    if [ -n "${TORCH_INDEX:-}" ]; then options+=(--extra-index-url "$TORCH_INDEX"); fi
     for distribution in "${DISTRIBUTIONS[@]}"; do editables+=(-e "./$distribution"); done
 
     fits .venv/bin/python || create_venv
     rm -f "$STAMP"
     # Isolated builds would fetch their own build tools and ignore the lock: these are the build tools, locked.
     pip_install -q pip setuptools hatchling editables grpcio-tools
-    pip_install "${quiet[@]}" "${index[@]}" --no-build-isolation "${editables[@]}" --group dev
+    pip_install "${options[@]}" "${editables[@]}" --group dev
     touch "$STAMP"
 }
 
