@@ -13,12 +13,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+from numpy.typing import NDArray
+
 from headrace_worker.perf import attention as attn
 from headrace_worker.perf.attention import AttentionEfficiency, Heads, Prefill
 from headrace_worker.perf.cards import card_named
 from headrace_worker.perf.collectives import CollectiveEfficiency, all_reduce_time_s
 from headrace_worker.perf.gemm import Gemm, GemmEfficiency, gemm_time_s
-from numpy.typing import NDArray
 
 DATA = Path(__file__).parent / "data" / "roofline"
 CARD = card_named("h100-80gib")
@@ -37,7 +38,8 @@ class Fit:
     def __str__(self) -> str:
         errors = np.abs(np.expm1(self.residuals))
         values = ", ".join(f"{value:.4g}" for value in self.constants)
-        return f"{self.name}: ({values})  rows {errors.size}, median error {np.median(errors):.1%}, p90 {np.quantile(errors, 0.9):.1%}"
+        spread = f"median error {np.median(errors):.1%}, p90 {np.quantile(errors, 0.9):.1%}"
+        return f"{self.name}: ({values})  rows {errors.size}, {spread}"
 
 
 def table(name: str) -> list[dict[str, str]]:
@@ -51,7 +53,9 @@ def fit(name: str, residuals: Callable[[Vector], Vector], start: list[float], nu
     theta, damping = np.log(np.array(start)), 1e-2
     current = residuals(np.exp(theta))
     for _ in range(num_steps):
-        jacobian = np.stack([(residuals(np.exp(theta + step)) - current) / 1e-4 for step in 1e-4 * np.eye(theta.size)], 1)
+        jacobian = np.stack(
+            [(residuals(np.exp(theta + step)) - current) / 1e-4 for step in 1e-4 * np.eye(theta.size)], 1
+        )
         weighted = jacobian / (1 + (current[:, None] / OUTLIER) ** 2)
         hessian, gradient = weighted.T @ jacobian, weighted.T @ current
         for _ in range(10):
@@ -95,7 +99,8 @@ def prefill_residuals(kv_dtype: str) -> Callable[[Vector], Vector]:
     measured = _measured(rows)
 
     def residuals(constants: Vector) -> Vector:
-        efficiency = AttentionEfficiency(*constants, 1.0, 1.0, 1.0, 1.0)
+        launch_s, per_token_s, compute, memory = constants
+        efficiency = AttentionEfficiency(launch_s, per_token_s, compute, memory, 1, 1, 1, 1)
         return np.log([attn.prefill_time_s(load, heads, CARD, efficiency) for load, heads in loads]) - measured
 
     return residuals
@@ -108,7 +113,8 @@ def decode_residuals(kv_dtype: str, prefill_compute: float) -> Callable[[Vector]
     measured = _measured(rows)
 
     def residuals(constants: Vector) -> Vector:
-        efficiency = AttentionEfficiency(1.0, 1.0, prefill_compute, 1.0, *constants)
+        launch_s, per_row_s, per_token_s, memory = constants
+        efficiency = AttentionEfficiency(1, 1, prefill_compute, 1, launch_s, per_row_s, per_token_s, memory)
         times = [attn.decode_time_s(batch, tokens, heads, CARD, efficiency) for batch, tokens, heads in loads]
         return np.log(times) - measured
 
@@ -116,7 +122,7 @@ def decode_residuals(kv_dtype: str, prefill_compute: float) -> Callable[[Vector]
 
 
 def all_reduce_residuals() -> Callable[[Vector], Vector]:
-    """Residuals of the faster of vLLM's custom all-reduce and NCCL, as a function of `CollectiveEfficiency`'s fields."""
+    """Residuals of the faster of vLLM's all-reduce and NCCL's, as a function of `CollectiveEfficiency`'s fields."""
     fastest: dict[tuple[int, int], float] = {}
     for row in table("h100_all_reduce.csv.gz"):
         key = int(row["num_gpus"]), int(row["num_bytes"])

@@ -12,6 +12,7 @@ RTX 4090: NVIDIA Ada GPU architecture whitepaper
 Multiprocessor counts and clocks come from the same documents' architecture tables.
 """
 
+import math
 from dataclasses import dataclass, replace
 
 from headrace_worker.perf.errors import PerfError, UnknownNameError
@@ -50,8 +51,8 @@ class Card:
 
     def with_memory_gib(self, gib: float) -> "Card":
         """The same card with another memory size."""
-        if not gib > 0:
-            raise PerfError("hbm_gib", f"must be above 0, not {gib}")
+        if not 0 < gib < math.inf:
+            raise PerfError("hbm_gib", f"must be above 0 and finite, not {gib}")
         return replace(self, memory_bytes=int(gib * GIB))
 
 

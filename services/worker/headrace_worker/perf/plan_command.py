@@ -1,0 +1,164 @@
+"""The `plan` command: flags in, a table or JSON out. Reads config files, probes a CPU; the arithmetic is in `plan`."""
+
+import argparse
+import json
+import sys
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from headrace_worker.perf.cards import CARD_NAMES, CPU, GIB, Card, card_named, cpu_card
+from headrace_worker.perf.errors import PerfError, UnknownNameError
+from headrace_worker.perf.layout import Layout
+from headrace_worker.perf.model_shape import BUILT_IN_MODELS, ModelShape, from_config
+from headrace_worker.perf.plan import DEFAULT_CONTEXT, PlanReport, PlanRequest, StepPrediction, plan
+from headrace_worker.perf.precision import KV_PRECISIONS, WEIGHT_PRECISIONS, kv_precision, weight_precision
+
+USAGE_ERROR = 2
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Runs the command; 0 for an answer (also that it does not fit), 2 for a flag that cannot be used."""
+    flags = _parser().parse_args(arguments)
+    try:
+        report = plan(_request(flags))
+    except PerfError as error:
+        print(f"headrace plan: --{error.field.replace('_', '-')}: {error.reason}", file=sys.stderr)
+        return USAGE_ERROR
+    print(json.dumps(to_json(report), indent=2) if flags.json else to_table(report))
+    return 0
+
+
+def to_json(report: PlanReport) -> dict[str, Any]:
+    """The report with the field names of the command surface."""
+    request, layout = report.request, report.layout
+    return {
+        "model": request.shape.name,
+        "params": request.shape.advertised_params,
+        "precision": request.weights.name,
+        "kv_precision": request.kv.name,
+        "gpu": request.card.name,
+        "context": request.context,
+        "tp": layout.tensor,
+        "pp": layout.pipeline,
+        "kv_bytes_per_token": report.kv_bytes_per_token,
+        "kv_bytes_per_sequence": report.kv_bytes_per_sequence,
+        "weight_bytes": report.weight_bytes,
+        "devices": layout.num_devices,
+        "min_devices": report.min_devices,
+        "fits": report.fits,
+        "full_reservations": report.full_reservations,
+        "hbm_bytes_per_device": request.card.memory_bytes,
+        "runtime_reserve_bytes_per_device": report.reserve_bytes_per_device,
+        "workspace_bytes_per_device": report.workspace_bytes_per_device,
+        "weight_bytes_per_device": max(device.weight_bytes for device in report.devices_memory),
+        "kv_pool_bytes_per_device": max(0, min(device.pool_bytes for device in report.devices_memory)),
+        "predictions": {
+            "prefill": [{"num_tokens": each.num_tokens, **_step_json(each)} for each in report.prefill],
+            "decode": [
+                {"batch": each.batch, "tokens_per_s": each.batch / each.time_s, **_step_json(each)}
+                for each in report.decode
+            ],
+        },
+        "notes": list(report.notes),
+    }
+
+
+def _step_json(step: StepPrediction) -> dict[str, Any]:
+    shares = {str(resource): round(share, 4) for resource, share in step.shares.items()}
+    return {"context": step.context, "time_s": step.time_s, "binding": str(step.binding), "shares": shares}
+
+
+def to_table(report: PlanReport) -> str:
+    """The report for people."""
+    request, layout = report.request, report.layout
+    title = f"{request.shape.name}, {request.weights.name} weights, {request.kv.name} KV, on {layout.num_devices} x "
+    lines = [f"{title}{request.card.name} (tp {layout.tensor}, pp {layout.pipeline})", ""]
+    facts = [
+        ("weights", f"{report.weight_bytes / GIB:.2f} GiB", f"{report.weight_bytes:,} bytes"),
+        ("KV per token", f"{report.kv_bytes_per_token / 1024:.1f} KiB", f"{report.kv_bytes_per_token:,} bytes"),
+        (f"KV per {request.context:,} tokens", f"{report.kv_bytes_per_sequence / GIB:.3f} GiB", ""),
+        ("reserve per device", f"{report.reserve_bytes_per_device / GIB:.2f} GiB", "workspace estimated at "
+         f"{report.workspace_bytes_per_device / GIB:.2f} GiB"),
+        ("full reservations", f"{report.full_reservations}", f"sequences of {request.context:,} tokens"),
+        ("devices needed", str(report.min_devices or "no layout fits"), "for one such sequence"),
+    ]  # fmt: skip
+    lines += [f"  {name:<24}{value:>14}   {more}".rstrip() for name, value, more in facts]
+    if report.fits:
+        lines += ["", f"  {'step':<24}{'predicted':>14}   binds"]
+        lines += [f"  {'prefill ' + format(each.num_tokens, ','):<24}{_row(each)}" for each in report.prefill]
+        lines += [f"  {'decode batch ' + format(each.batch, ','):<24}{_row(each)}" for each in report.decode]
+    return "\n".join([*lines, *(f"\n  note: {note}" for note in report.notes)])
+
+
+def _row(step: StepPrediction) -> str:
+    return f"{step.time_s * 1e3:>11.1f} ms   {step.binding} at {step.shares[step.binding]:.0%}"
+
+
+def _request(flags: argparse.Namespace) -> PlanRequest:
+    shape = _shape(flags.model)
+    if flags.params is not None:
+        shape = shape.with_params(flags.params)
+    reserve = flags.runtime_reserve_gib
+    if reserve is not None and not 0 <= reserve < float("inf"):
+        raise PerfError("runtime_reserve_gib", f"must be at least 0, not {reserve}")
+    chosen = flags.tp is not None or flags.pp is not None
+    return PlanRequest(
+        shape=shape,
+        weights=weight_precision(flags.precision or ("fp32" if flags.gpu == CPU else "bf16")),
+        kv=kv_precision(flags.kv_precision),
+        card=_card(flags.gpu, flags.hbm_gib),
+        context=min(DEFAULT_CONTEXT, shape.max_context) if flags.context is None else flags.context,
+        layout=Layout(_or_one(flags.tp), _or_one(flags.pp)) if chosen else None,
+        reserve_bytes=None if reserve is None else int(reserve * GIB),
+    )
+
+
+def _or_one(degree: int | None) -> int:
+    return 1 if degree is None else degree
+
+
+def _shape(model: str) -> ModelShape:
+    """A built-in name, a config.json, or a folder that holds one."""
+    if model in BUILT_IN_MODELS:
+        return BUILT_IN_MODELS[model]
+    path = Path(model)
+    path = path / "config.json" if path.is_dir() else path
+    if not path.is_file():
+        raise UnknownNameError("model", f"{model!r} is neither a config.json nor one of {', '.join(BUILT_IN_MODELS)}")
+    try:
+        config = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise PerfError("model", f"{path} is not readable JSON: {error}") from None
+    try:
+        return replace(from_config(config), name=path.resolve().parent.name)
+    except PerfError as error:
+        raise PerfError("model", f"{path}: {error}") from None
+
+
+def _card(name: str, hbm_gib: float | None) -> Card:
+    if name.lower() == CPU:
+        from headrace_worker.perf.cpu_probe import measure_cpu  # numpy and a second of work, for this card only
+
+        card = cpu_card(measure_cpu())
+    else:
+        card = card_named(name)
+    return card if hbm_gib is None else card.with_memory_gib(hbm_gib)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="headrace plan", description="What a card, a model and a layout can do.")
+    add = parser.add_argument
+    add("--model", required=True, metavar="M", help=f"{', '.join(BUILT_IN_MODELS)}, or a path to a config.json")
+    add("--params", type=int, metavar="N", help="parameters, if the model's advertised count is another")
+    add("--precision", metavar="P", help=f"of weights: {', '.join(WEIGHT_PRECISIONS)} (bf16; fp32 on cpu)")
+    add("--kv-precision", default="bf16", metavar="P", help=f"of KV: {', '.join(KV_PRECISIONS)} (bf16)")
+    add("--gpu", default="h100-80gib", metavar="G", help=f"{', '.join(CARD_NAMES)} (h100-80gib; cpu: this host)")
+    add("--hbm-gib", type=float, metavar="N", help="memory per device, if another than the card's")
+    add("--runtime-reserve-gib", type=float, metavar="N", help="kept free of KV on each device (4; estimated on cpu)")
+    add("--tp", type=int, metavar="N", help="tensor-parallel degree (the fewest devices that hold one sequence)")
+    add("--pp", type=int, metavar="N", help="pipeline stages")
+    add("--context", type=int, metavar="N", help=f"tokens of a full-length sequence ({DEFAULT_CONTEXT})")
+    add("--json", action="store_true", help="JSON instead of a table")
+    return parser
