@@ -24,6 +24,7 @@ class Config:
     public_listen: str | None = None
     password: str = field(default="", repr=False, metadata={"help": "a secret of the tests", "secret": True})
     crash: bool = field(default=False, metadata={"help": "start a task that crashes and fails the process"})
+    otlp_endpoint: str | None = None
     build_s: float = field(default=0.0, metadata={"help": "how long building takes"})
 
 
@@ -64,7 +65,7 @@ def main() -> None:
         await asyncio.sleep(config.build_s)
         host.health.serving("loop")
 
-    serve.run("echo", config, build)
+    serve.run("echo", config, build, otlp_endpoint=config.otlp_endpoint)
 
 
 if __name__ == "__main__":
