@@ -34,7 +34,7 @@ class AttentionBatch:
     kv_lens: tuple[int, ...]
     page_size: int
     page_table_SP: Tensor
-    """int32 [S, P]; columns behind a sequence's last page hold NULL_PAGE."""
+    """int32 [S, P]; columns behind a sequence's pages hold NULL_PAGE. Reserved pages may be listed before their use."""
     slots_T: Tensor
     """int64 [T]; page * page_size + offset where this row's K and V are written."""
 
@@ -50,6 +50,13 @@ class AttentionBatch:
     def num_rows(self) -> int:
         """Rows of this step, padding included."""
         return int(self.slots_T.shape[0])
+
+    def used_pages_SP(self) -> Tensor:
+        """int64 page table with NULL_PAGE for every page that starts at or behind its sequence's `kv_lens`."""
+        table_SP = self.page_table_SP.to(torch.int64)
+        kv_lens_S = torch.tensor(self.kv_lens, dtype=torch.int64).to(table_SP.device)
+        starts_P = torch.arange(table_SP.shape[1], device=table_SP.device) * self.page_size
+        return table_SP.where(starts_P < kv_lens_S[:, None], NULL_PAGE)
 
     @classmethod
     def build(

@@ -77,7 +77,7 @@ class _InvariantStep(AttentionStep):
         num_keys = self.tiles.num_key_tiles * KEY_TILE
         num_pages = -(-num_keys // batch.page_size)
         missing = max(num_pages - batch.page_table_SP.shape[1], 0)
-        table_SP = functional.pad(batch.page_table_SP, (0, missing))[:, :num_pages].to(torch.int64)
+        table_SP = functional.pad(batch.used_pages_SP(), (0, missing))[:, :num_pages]
         offsets_B = torch.arange(batch.page_size, device=device)
         slots_SL = (table_SP[:, :, None] * batch.page_size + offsets_B).flatten(1)[:, :num_keys]
         return slots_SL[self.tiles.sequence_M]

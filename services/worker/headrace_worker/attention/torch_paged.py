@@ -49,7 +49,7 @@ class _Group:
         return self.masks[key]
 
 
-def _make_group(batch: AttentionBatch, members: list[int], row_starts: list[int]) -> _Group:
+def _make_group(batch: AttentionBatch, table_SP: Tensor, members: list[int], row_starts: list[int]) -> _Group:
     device = batch.slots_T.device
     num_queries = max(batch.query_lens[member] for member in members)
     num_pages = max(-(-batch.kv_lens[member] // batch.page_size) for member in members)
@@ -66,7 +66,7 @@ def _make_group(batch: AttentionBatch, members: list[int], row_starts: list[int]
         rows_SQ=starts_S1 + index_SQ,
         row_is_real_SQ=real_SQ,
         positions_SQ=kv_lens_S1 - lens_S1 + index_SQ,
-        pages=batch.page_table_SP[chosen, :num_pages].to(torch.int64).flatten(),
+        pages=table_SP[chosen, :num_pages].flatten(),
         num_pages=num_pages,
     )
 
@@ -80,7 +80,8 @@ def _make_groups(batch: AttentionBatch) -> list[_Group]:
         num_rows += query_len
         shape = (_bucket(query_len), _bucket(-(-kv_len // batch.page_size)))
         members_of.setdefault(shape, []).append(sequence)
-    return [_make_group(batch, members, row_starts) for members in members_of.values()]
+    table_SP = batch.used_pages_SP()
+    return [_make_group(batch, table_SP, members, row_starts) for members in members_of.values()]
 
 
 class _PagedStep(AttentionStep):
