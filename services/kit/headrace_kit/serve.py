@@ -11,7 +11,7 @@ import secrets
 import signal
 import sys
 import time
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
@@ -25,12 +25,13 @@ from headrace_kit.channels import Tls
 from headrace_kit.files import write_atomically
 from headrace_kit.health import Health
 from headrace_kit.interceptors import bearer_matches
-from headrace_kit.lifecycle import Supervisor, left_s
+from headrace_kit.lifecycle import Supervisor, cancel_and_wait, left_s
 from headrace_kit.listeners import GrpcListener, HttpListener, StartError
 
 log = logging.getLogger(__name__)
 L = TypeVar("L", GrpcListener, HttpListener)
 Callback = Callable[[], Coroutine[Any, Any, None]]
+Build = Callable[["Host"], Coroutine[Any, Any, None]]
 _CLOSE_S = 5.0
 
 
@@ -95,21 +96,24 @@ class Host:
         self._exit_code = 1
         self.stop()
 
-    async def run(self, build: "Callable[[Host], Awaitable[None]]") -> int:
+    async def run(self, build: "Build") -> int:
         """Builds, serves until stopped, returns the exit code."""
         for number in (signal.SIGTERM, signal.SIGINT):
             asyncio.get_running_loop().add_signal_handler(number, self._signalled, number)
-        building = asyncio.ensure_future(build(self))
+        building: asyncio.Task[None] = asyncio.create_task(build(self))
         stopping = asyncio.create_task(self._stopping.wait())
         try:
             await asyncio.wait([building, stopping], return_when=asyncio.FIRST_COMPLETED)
-            if building.done():
-                building.result()
+            if building.done() and (error := building.exception()) is None:
                 await self._open()
                 await stopping
+            elif building.done():
+                if isinstance(error, StartError):
+                    raise error
+                log.error("build_failed", exc_info=error)  # not raised: a bare traceback may show credentials
+                self._exit_code = 1
         finally:
-            building.cancel()
-            stopping.cancel()
+            await cancel_and_wait(building, stopping)
             await self._shut_down()
         return self._exit_code
 
@@ -167,7 +171,7 @@ class Host:
         return Starlette(routes=[Route(path, answer) for path in ("/healthz", "/readyz", "/metrics")])
 
 
-def run(service: str, config: HostConfig, build: Callable[[Host], Awaitable[None]], *, tls: Tls | None = None,
+def run(service: str, config: HostConfig, build: "Build", *, tls: Tls | None = None,
         otlp_endpoint: str | None = None) -> None:
     """Serves until a signal and exits: 0 stopped, 1 failed, 2 configuration, 3 address taken; a second signal kills."""
     instance = secrets.token_hex(4)

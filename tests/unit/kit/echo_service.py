@@ -25,6 +25,7 @@ class Config:
     password: str = field(default="", repr=False, metadata={"help": "a secret of the tests", "secret": True})
     crash: bool = field(default=False, metadata={"help": "start a task that crashes and fails the process"})
     otlp_endpoint: str | None = None
+    build_error: str | None = None
     build_s: float = field(default=0.0, metadata={"help": "how long building takes"})
 
 
@@ -63,6 +64,8 @@ def main() -> None:
         if config.crash:
             host.tasks.start("broken", broken, on_crash="fail")
         await asyncio.sleep(config.build_s)
+        if config.build_error is not None:
+            raise RuntimeError(config.build_error)
         host.health.serving("loop")
 
     serve.run("echo", config, build, otlp_endpoint=config.otlp_endpoint)

@@ -187,6 +187,15 @@ async def test_a_task_declared_vital_ends_the_process_with_code_1(tmp_path: Path
     assert service.order[-1] == "close first registered"
 
 
+async def test_a_failed_build_closes_what_was_built_and_shows_no_credential(tmp_path: Path) -> None:
+    async with echo(tmp_path, "--build-error", "cannot connect to redis://:pa55word@host") as service:
+        code, log = await service.finished()
+    (failure,) = [line for line in map(json.loads, log.splitlines()) if line["event"] == "build_failed"]
+    assert code == 1 and "redis://:***@host" in failure["exception"]
+    assert "pa55word" not in log
+    assert service.order[-1] == "close first registered"
+
+
 async def test_a_signal_during_building_stops_in_order(tmp_path: Path) -> None:
     async with echo(tmp_path, "--build-s", "60") as service:
         async with asyncio.timeout(20):
