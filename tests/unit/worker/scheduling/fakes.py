@@ -128,12 +128,18 @@ class PaperMachine:
 class Outcome:
     """All that was said about one submit."""
 
-    def __init__(self, request: Request) -> None:
+    def __init__(self, request: Request, submitted_s: float) -> None:
         self.request = request
+        self.submitted_s = submitted_s
         self.refused: Refused | None = None
         self.accepted: Accepted | None = None
         self.finished: dict[int, Finished] = {}
         self.tokens: list[list[int]] = [[] for _ in range(request.n)]
+
+    @property
+    def accepted_s(self) -> float:
+        assert self.accepted is not None, f"{self.request.response_id} was not accepted"
+        return self.submitted_s + self.accepted.queue_s
 
     @property
     def is_over(self) -> bool:
@@ -165,7 +171,7 @@ class Driver:
         )
         request = Request(handle, f"r{handle}", 1, prompt, max_output, **fields)  # type: ignore[arg-type]
         self.next_handle += max(1, request.n)
-        outcome = self.outcomes[request.response_id] = Outcome(request)
+        outcome = self.outcomes[request.response_id] = Outcome(request, self.now)
         for choice in range(request.n):
             self.by_handle[handle + choice] = outcome
         self.scheduler.submit(request, self.now)
