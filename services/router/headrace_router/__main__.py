@@ -1,0 +1,87 @@
+"""The router's command: builds everything and wires it to the process. Knows all parts and does no work itself."""
+
+import random
+
+import grpc
+
+from headrace.v1 import routing_pb2_grpc, snapshot_pb2
+from headrace_kit import channels, serve, settings
+from headrace_kit.channels import Tls
+from headrace_kit.serve import Host
+from headrace_kit.snapshot import SnapshotClient
+from headrace_router.config import RouterConfig
+from headrace_router.decisions import DecisionLog
+from headrace_router.demand import Demand
+from headrace_router.dispatcher import Dispatcher
+from headrace_router.fleet_rules import FleetRules
+from headrace_router.in_flight import InFlight
+from headrace_router.replicas import ReplicaTable
+from headrace_router.reporting import DemandReporter, ModelHealth
+from headrace_router.roster import Roster
+from headrace_router.servicer import RouterServicer
+from headrace_router.watcher import Credentials, Watchers
+
+
+async def build(config: RouterConfig, host: Host) -> None:
+    rules, in_flight, demand = FleetRules(), InFlight(), Demand()
+    table = ReplicaTable(rules, in_flight)
+    dispatcher = Dispatcher(rules, table, demand, random.Random(config.seed))
+    servicer = RouterServicer(rules, table, in_flight, dispatcher, demand, DecisionLog(config.num_explained))
+    routing_pb2_grpc.add_RouterServicer_to_server(servicer, host.grpc)
+    channel = channels.connect(config.controlplane, token=host.service_token, tls=host.tls)
+    host.on_close(channel.close)
+    follow(config, host, channel, rules, table)
+    host.tasks.start("demand", DemandReporter(demand, channel, host.instance).run)
+
+    async def drain() -> None:
+        dispatcher.draining = True
+
+    host.on_drain(drain)
+
+
+def follow(config: RouterConfig, host: Host, channel: grpc.aio.Channel, rules: FleetRules, table: ReplicaTable) -> None:
+    """Snapshot, list of replicas and the replicas themselves; ready with the first snapshot and list."""
+    snapshots = SnapshotClient(
+        channel,
+        snapshot_pb2.RouterSection,
+        rules.apply,
+        service="router",
+        instance=host.instance,
+        state_dir=config.state_dir,
+    )
+    snapshots.endpoint = config.advertise or host.grpc.address
+    roster = Roster(table, channel, host.instance, config.state_dir)
+    watchers = Watchers(table, Credentials(host.instance, host.service_token, host.tls))
+    for name in ("snapshot", "replicas"):
+        host.health.add(name)
+
+    async def first_snapshot() -> None:
+        await snapshots.first()
+        host.health.serving("snapshot")
+
+    async def first_list() -> None:
+        await roster.known.wait()
+        host.health.serving("replicas")
+
+    host.tasks.start("snapshot", snapshots.run)
+    host.tasks.start("roster", roster.run)
+    host.tasks.start("watchers", watchers.run)
+    host.tasks.start("first_snapshot", first_snapshot)
+    host.tasks.start("first_list", first_list)
+    host.tasks.start("model_health", ModelHealth(host.health, rules, table).run)
+
+
+def main() -> None:
+    config = settings.load(RouterConfig, service="router")
+    tls = None
+    if config.tls_ca is not None and config.tls_cert is not None and config.tls_key is not None:
+        tls = Tls(config.tls_ca, config.tls_cert, config.tls_key)
+
+    async def compose(host: Host) -> None:
+        await build(config, host)
+
+    serve.run("router", config, compose, tls=tls, otlp_endpoint=config.otlp_endpoint)
+
+
+if __name__ == "__main__":
+    main()

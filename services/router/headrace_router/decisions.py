@@ -1,0 +1,46 @@
+"""The last decisions, so that they can be explained. Knows no replica and takes no decision."""
+
+from collections import OrderedDict
+
+from headrace.v1 import response_pb2, routing_pb2
+from headrace_router.scoring import Choice
+
+
+class DecisionLog:
+    """At most ``capacity`` decisions, the oldest leave first."""
+
+    def __init__(self, capacity: int) -> None:
+        self._capacity = capacity
+        self._entries: OrderedDict[str, routing_pb2.ExplainResponse] = OrderedDict()
+
+    def add(self, entry: routing_pb2.ExplainResponse) -> None:
+        self._entries[entry.decision_id] = entry
+        if len(self._entries) > self._capacity:
+            self._entries.popitem(last=False)
+
+    def get(self, decision_id: str) -> routing_pb2.ExplainResponse | None:
+        return self._entries.get(decision_id)
+
+
+def candidates(choice: Choice) -> list[routing_pb2.Candidate]:
+    """Every replica that was looked at, as it is explained."""
+    return [
+        routing_pb2.Candidate(
+            replica=response_pb2.ReplicaRef(id=each.view.id, epoch=each.view.epoch),
+            picked=each is choice.picked,
+            filtered=f"{each.why}: {each.detail}" if each.why else "",
+            score=each.score,
+            terms=each.terms,
+        )
+        for each in choice.candidates
+    ]
+
+
+def sentence(choice: Choice) -> str:
+    """One line that says why."""
+    picked = choice.picked
+    assert picked is not None, "a decision has a replica"
+    num_fit = sum(not each.why for each in choice.candidates)
+    terms = ", ".join(f"{name} {value:g}" for name, value in picked.terms.items() if value) or "idle"
+    known = "" if picked.view.fresh else ", its load report is old"
+    return f"{picked.view.id}: least loaded of {num_fit} that fit ({terms}{known}), {len(choice.candidates)} looked at"

@@ -1,0 +1,178 @@
+"""What this router knows of each replica: what the registry lists, and what the replica itself says. Does no I/O.
+
+The registry says who exists; readiness, load and epoch are the replica's own word. A list of another registry (the
+control plane came back with nothing) does not end what still answers: it gets GRACE_S to be listed again.
+"""
+
+import asyncio
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+
+from headrace.v1 import fleet_pb2, worker_pb2
+from headrace_router.breaker import Breaker
+from headrace_router.fleet_rules import FleetRules
+from headrace_router.in_flight import InFlight
+from headrace_router.scoring import View
+
+STALE_S = 3.0
+GRACE_S = 15.0
+_PREFIX = "REPLICA_STATE_"
+
+
+@dataclass
+class Replica:
+    """One replica; times in seconds on one monotonic clock."""
+
+    row: fleet_pb2.Replica
+    """As the registry lists it."""
+    first_seen: float
+    epoch: str = ""
+    state: str = "loading"
+    connected: bool = False
+    load: worker_pb2.Load = field(default_factory=worker_pb2.Load)
+    load_at: float = float("-inf")
+    coefficients: dict[str, float] = field(default_factory=dict)
+    description: worker_pb2.Description | None = None
+    breaker: Breaker = field(default_factory=Breaker)
+    unlisted_at: float | None = None
+
+    @property
+    def ready(self) -> bool:
+        return self.connected and self.state == "ready"
+
+
+class ReplicaTable:
+    """All replicas; ``listed`` and ``changed`` are set and replaced when the list, or anyone's readiness, changes."""
+
+    def __init__(self, rules: FleetRules, in_flight: InFlight, clock: Callable[[], float] = time.monotonic) -> None:
+        self._rules, self._in_flight, self._clock = rules, in_flight, clock
+        self._replicas: dict[str, Replica] = {}
+        self._registry_id = ""
+        self.listed, self.changed = asyncio.Event(), asyncio.Event()
+        self.last_coefficients: dict[str, dict[str, float]] = {}
+        """Of the replica of a model that published last: for predictions while none is ready."""
+        self.startup_s: dict[str, float] = {}
+        """Time from first seen to ready, by model."""
+
+    def __iter__(self) -> Iterator[Replica]:
+        return iter(self._replicas.values())
+
+    def get(self, replica_id: str) -> Replica | None:
+        return self._replicas.get(replica_id)
+
+    def of_model(self, model: str) -> list[Replica]:
+        return [replica for replica in self if replica.row.model == model]
+
+    def num_ready(self, model: str) -> int:
+        return sum(replica.ready for replica in self.of_model(model))
+
+    def apply(self, update: fleet_pb2.ReplicaSet) -> None:
+        """A list, or what changed of it."""
+        another = update.registry_id != self._registry_id
+        assert update.full or not another, "a watch begins with the whole list"
+        self._registry_id = update.registry_id
+        for row in update.replicas:
+            self._list(row)
+        gone = set(update.removed)
+        if update.full:
+            gone = self._replicas.keys() - {row.ref.id for row in update.replicas}
+        for replica_id in gone & self._replicas.keys():
+            replica = self._replicas[replica_id]
+            if update.full and another and replica.connected:
+                replica.unlisted_at = self._clock()
+            else:
+                self._drop(replica_id)
+        self._wake()
+        self.listed.set()
+        self.listed = asyncio.Event()
+
+    def drop_unlisted(self) -> None:
+        """Ends the grace of replicas that no registry listed again."""
+        limit = self._clock() - GRACE_S
+        late = [r.row.ref.id for r in self if r.unlisted_at is not None and (r.unlisted_at <= limit or not r.connected)]
+        for replica_id in late:
+            self._drop(replica_id)
+        if late:
+            self._wake()
+
+    def snapshot(self) -> fleet_pb2.ReplicaSet:
+        """The list, for the disk."""
+        return fleet_pb2.ReplicaSet(full=True, replicas=[r.row for r in self], registry_id=self._registry_id)
+
+    def set_connected(self, replica: Replica, connected: bool) -> None:
+        if replica.connected != connected:
+            replica.connected = connected
+            self._wake()
+
+    def restart(self, replica: Replica, epoch: str) -> None:
+        """A new epoch is a new process, or an emptied cache: what was known of the old one is void."""
+        if replica.epoch:
+            self._in_flight.drop_replica(replica.row.ref.id)
+            replica.first_seen = self._clock()
+        replica.epoch, replica.breaker = epoch, Breaker()
+        replica.load, replica.load_at = worker_pb2.Load(), float("-inf")
+        self._wake()
+
+    def set_state(self, replica: Replica, epoch: str, state: worker_pb2.ReplicaState) -> None:
+        if epoch != replica.epoch:
+            self.restart(replica, epoch)
+        name = worker_pb2.ReplicaState.Name(state).removeprefix(_PREFIX).lower()
+        if name == "ready" and replica.state != "ready":
+            self.startup_s[replica.row.model] = self._clock() - replica.first_seen
+        if name != replica.state:
+            replica.state = name
+            self._wake()
+
+    def set_load(self, replica: Replica, load: worker_pb2.Load) -> None:
+        self._in_flight.seen(replica.row.ref.id, list(load.decisions))
+        replica.load, replica.load_at = load, self._clock()
+
+    def set_coefficients(self, replica: Replica, model: worker_pb2.StepModel) -> None:
+        replica.coefficients = self.last_coefficients[replica.row.model] = dict(model.coefficients)
+
+    def views(self, model: str) -> list[View]:
+        """Replicas of a model as they are now."""
+        now = self._clock()
+        return [self._view(replica, now) for replica in self.of_model(model)]
+
+    def _view(self, replica: Replica, now: float) -> View:
+        row, described = replica.row, replica.description
+        pool = self._rules.pools.get(row.pool)
+        limits = [described.max_context_tokens if described else 0, pool.max_sequence_tokens if pool else 0]
+        return View(
+            id=row.ref.id,
+            epoch=replica.epoch or row.ref.epoch,
+            model=row.model,
+            revision=row.revision,
+            role=row.role or "both",
+            classes=pool.classes if pool else (),
+            grammar=described.features.grammar if described else False,
+            logprobs=described.features.logprobs if described else False,
+            max_context_tokens=min((limit for limit in limits if limit), default=0),
+            state=replica.state,
+            connected=replica.connected,
+            breaker_open=not replica.breaker.admits(now),
+            fresh=now - replica.load_at <= STALE_S,
+            num_running=replica.load.num_running,
+            num_waiting=replica.load.num_waiting,
+            num_unseen=self._in_flight.num_unseen(row.ref.id, now),
+            num_in_flight=self._in_flight.num_open(row.ref.id),
+        )
+
+    def _list(self, row: fleet_pb2.Replica) -> None:
+        known = self._replicas.get(row.ref.id)
+        if known is None or known.row.ref.endpoint != row.ref.endpoint:
+            if known is not None:
+                self._drop(row.ref.id)
+            self._replicas[row.ref.id] = Replica(row, self._clock())
+        else:
+            known.row, known.unlisted_at = row, None
+
+    def _drop(self, replica_id: str) -> None:
+        del self._replicas[replica_id]
+        self._in_flight.drop_replica(replica_id)
+
+    def _wake(self) -> None:
+        self.changed.set()
+        self.changed = asyncio.Event()

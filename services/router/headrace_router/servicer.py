@@ -1,0 +1,138 @@
+"""``headrace.v1.Router``: requests in, decisions out, outcomes back. Knows no replica's connection."""
+
+import logging
+import random
+import secrets
+import time
+from collections.abc import Callable
+from typing import Any
+
+from headrace.v1 import response_pb2, routing_pb2, routing_pb2_grpc
+from headrace_kit import telemetry
+from headrace_kit.errors import HeadraceError
+from headrace_router import breaker, decisions
+from headrace_router.deadlines import queue_deadline
+from headrace_router.decisions import DecisionLog
+from headrace_router.demand import Demand
+from headrace_router.dispatcher import Dispatcher, Picked
+from headrace_router.fleet_rules import FleetRules
+from headrace_router.in_flight import InFlight, Sent
+from headrace_router.replicas import ReplicaTable
+from headrace_router.scoring import Ask
+
+log = logging.getLogger(__name__)
+OUTCOMES = ("completed", "incomplete", "cancelled", "refused", "failed", "lost")
+_decided = telemetry.counter("route_decisions_total", "Decisions by whether the request was held", ["held"])
+_seconds = telemetry.histogram("route_seconds", "Time to a decision of requests that were not held")
+_reported = telemetry.counter("route_outcomes_total", "Outcomes of attempts", ["outcome"])
+
+
+class RouterServicer(routing_pb2_grpc.RouterServicer):
+    def __init__(
+        self,
+        rules: FleetRules,
+        table: ReplicaTable,
+        in_flight: InFlight,
+        dispatcher: Dispatcher,
+        demand: Demand,
+        log_of_decisions: DecisionLog,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._rules, self._table, self._in_flight = rules, table, in_flight
+        self._dispatcher, self._demand, self._decisions, self._clock = dispatcher, demand, log_of_decisions, clock
+        self._jitter = random.Random()
+
+    async def Route(self, request: Any, context: Any) -> routing_pb2.RouteResponse:
+        started, ask = self._clock(), _to_ask(request)
+        self._demand.arrived(ask, request.bounds.n or 1)
+        picked = await self._dispatcher.pick(ask, request.total_deadline_ms / 1000)
+        _decided.labels("yes" if picked.held_s >= 0.001 else "no").inc()
+        if picked.held_s < 0.001:
+            _seconds.observe(self._clock() - started)
+        return self._decide(request, ask, picked)
+
+    async def Report(self, request: Any, context: Any) -> routing_pb2.ReportResponse:
+        for outcome in request.outcomes:
+            if outcome.outcome not in OUTCOMES:
+                message = f'expected one of {", ".join(OUTCOMES)}, got "{outcome.outcome}"'
+                raise HeadraceError("invalid_argument", message, field="outcomes.outcome")
+        for outcome in request.outcomes:
+            self._take(outcome)
+        return routing_pb2.ReportResponse()
+
+    async def Explain(self, request: Any, context: Any) -> routing_pb2.ExplainResponse:
+        entry = self._decisions.get(request.decision_id)
+        if entry is None:
+            message = f'this router does not know decision "{request.decision_id}" (any more)'
+            raise HeadraceError("invalid_argument", message, field="decision_id")
+        return entry
+
+    def _decide(self, request: Any, ask: Ask, picked: Picked) -> routing_pb2.RouteResponse:
+        replica, now = picked.replica, self._clock()
+        decision_id, why = secrets.token_hex(8), decisions.sentence(picked.choice)
+        ref = response_pb2.ReplicaRef(
+            id=replica.row.ref.id, epoch=replica.epoch or replica.row.ref.epoch, endpoint=replica.row.ref.endpoint
+        )
+        self._in_flight.add(Sent(decision_id, ref.id, ref.epoch, now))
+        self._decisions.add(
+            routing_pb2.ExplainResponse(
+                decision_id=decision_id,
+                response_id=request.response_id,
+                attempt=request.attempt,
+                candidates=decisions.candidates(picked.choice),
+                why=why,
+                decided_at_ms=round(time.time() * 1000),
+            )
+        )
+        budget, prefill_s = self._rules.budget(ask.slo_class), self._dispatcher.predicted_prefill_s(ask, replica)
+        total_left_s = (
+            max(0.001, request.total_deadline_ms / 1000 - picked.held_s) if request.total_deadline_ms else 0.0
+        )
+        deadline = queue_deadline(budget, prefill_s, left_s=request.queue_deadline_ms / 1000, total_left_s=total_left_s)
+        described = replica.description
+        assert described is not None, "a replica is picked only when it is described"
+        return routing_pb2.RouteResponse(
+            decision_id=decision_id,
+            replica=ref,
+            kv_context=described.kv_context,
+            page_tokens=described.page_tokens,
+            predicted_prefill_ms=prefill_s * 1000,
+            queue_deadline_ms=max(1, round(deadline.wait_s * 1000)),
+            ttft_infeasible=deadline.infeasible,
+            why=why,
+            held_ms=round(picked.held_s * 1000),
+            inter_token_ms=round(budget.inter_token_s * 1000),
+        )
+
+    def _take(self, outcome: routing_pb2.AttemptOutcome) -> None:
+        """Once per decision: a second report, or one of a decision that was another router's, changes nothing."""
+        sent = self._in_flight.release(outcome.decision_id)
+        if sent is None:
+            return
+        _reported.labels(outcome.outcome).inc()
+        replica = self._table.get(sent.replica_id)
+        if replica is not None and replica.epoch == sent.epoch:
+            verdict = breaker.judge(outcome.outcome, outcome.reason)
+            was_open = replica.breaker.open_until is not None
+            replica.breaker.on_outcome(verdict, self._clock(), self._jitter.random())
+            if (replica.breaker.open_until is not None) != was_open:
+                facts = {"replica": sent.replica_id, "open": not was_open, "reason": outcome.reason}
+                log.warning("breaker_changed", extra=facts)
+
+
+def _to_ask(request: Any) -> Ask:
+    """Raises InvalidRequest naming the field."""
+    if not request.model:
+        raise HeadraceError("invalid_argument", "is missing", field="model")
+    if not request.response_id:
+        raise HeadraceError("invalid_argument", "is missing", field="response_id")
+    return Ask(
+        model=request.model,
+        revision=request.revision,
+        slo_class=request.slo_class,
+        num_prompt_tokens=request.bounds.num_prompt_tokens,
+        max_output_tokens=request.bounds.max_output_tokens,
+        grammar=request.features.grammar,
+        logprobs=request.features.logprobs,
+        excluded=frozenset(request.excluded),
+    )
