@@ -40,22 +40,43 @@ class Heads:
 
 @dataclass(frozen=True)
 class Prefill:
-    """`num_tokens` new queries on top of `num_cached` keys; each query sees all keys before it."""
+    """`num_tokens` new queries on top of `num_cached` keys; each sees itself and all before, or the last `window`."""
 
     num_tokens: int
     num_cached: int = 0
+    window: int | None = None
+
+    @property
+    def longest(self) -> int:
+        """Keys that the last query sees."""
+        keys = self.num_cached + self.num_tokens
+        return keys if self.window is None else min(keys, self.window)
+
+    @property
+    def num_keys(self) -> int:
+        """Keys that some query sees."""
+        keys = self.num_cached + self.num_tokens
+        return keys if self.window is None else min(keys, self.window + self.num_tokens)
+
+    @property
+    def num_pairs(self) -> float:
+        """(query, key) pairs scored."""
+        growing = self.num_tokens
+        if self.window is not None:
+            growing = min(max(self.window - self.num_cached, 0), self.num_tokens)
+        pairs = growing * self.num_cached + growing * (growing + 1) / 2
+        return pairs + (self.num_tokens - growing) * (self.window or 0)
 
 
 def prefill_flops(prefill: Prefill, heads: Heads) -> float:
     """Both products, causal: QK^T and PV over the keys that each query sees."""
-    pairs = prefill.num_tokens * prefill.num_cached + prefill.num_tokens * (prefill.num_tokens + 1) / 2
-    return 4.0 * heads.num_heads * heads.head_dim * pairs
+    return 4.0 * heads.num_heads * heads.head_dim * prefill.num_pairs
 
 
 def prefill_bytes(prefill: Prefill, heads: Heads) -> float:
     """Queries and outputs once, keys and values once."""
     rows = 2 * prefill.num_tokens * heads.num_heads * QUERY_BYTES
-    keys = 2 * (prefill.num_cached + prefill.num_tokens) * heads.num_kv_heads * heads.kv_bytes
+    keys = 2 * prefill.num_keys * heads.num_kv_heads * heads.kv_bytes
     return heads.head_dim * (rows + keys)
 
 
@@ -68,7 +89,7 @@ def prefill_time_s(prefills: tuple[Prefill, ...], heads: Heads, card: Card, effi
     diagonal = 2.0 * heads.num_heads * heads.head_dim * DIAGONAL_TILE * sum(chunk.num_tokens for chunk in chunks)
     flops = diagonal + sum(prefill_flops(chunk, heads) for chunk in chunks)
     num_bytes = sum(prefill_bytes(chunk, heads) for chunk in chunks)
-    longest = max(chunk.num_cached + chunk.num_tokens for chunk in chunks)
+    longest = max(chunk.longest for chunk in chunks)
     return (
         efficiency.prefill_launch_s
         + efficiency.prefill_serial_s_per_token * longest

@@ -18,6 +18,8 @@ UNSUPPORTED_KEYS = {
     "kv_lora_rank": "latent attention is not modelled",
     "ssm_state_size": "state-space layers are not modelled",
 }
+# One layer in so many sees everything; older configs of these families do not list their layers.
+WINDOW_PATTERNS = {"gemma2": 2, "gemma3": 6, "gemma3_text": 6}
 _REQUIRED: Any = object()
 
 
@@ -153,15 +155,19 @@ def _integer(config: Mapping[str, Any], *keys: str, default: Any = _REQUIRED) ->
 
 
 def _windows(config: Mapping[str, Any], num_layers: int) -> tuple[int | None, int]:
-    """The sliding window and how many layers use it: as `layer_types` says, else all (Mistral) or none (Qwen2)."""
-    window = config.get("sliding_window")
-    if window is None or config.get("use_sliding_window", True) is False:
+    """The sliding window and how many layers use it: as `layer_types` says, else by the family's rule, else all."""
+    is_qwen = str(config.get("model_type", "")).startswith("qwen")
+    if config.get("sliding_window") is None or not config.get("use_sliding_window", not is_qwen):
         return None, 0
     window = _integer(config, "sliding_window")
     layer_types = config.get("layer_types")
     if isinstance(layer_types, list):
         return window, sum(kind == "sliding_attention" for kind in layer_types)
-    return window, num_layers
+    if config.get("model_type") in WINDOW_PATTERNS:
+        pattern = _integer(config, "sliding_window_pattern", default=WINDOW_PATTERNS[config["model_type"]])
+        return window, num_layers - num_layers // pattern
+    num_full = config.get("max_window_layers") if is_qwen else None
+    return window, num_layers - min(num_layers, num_full or 0)
 
 
 BUILT_IN_MODELS = {

@@ -4,7 +4,7 @@ Knows nothing about scheduling or host time: the device is assumed never to wait
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from headrace_worker.perf import attention as attn
 from headrace_worker.perf.cards import Card
@@ -74,15 +74,15 @@ class Roofline:
 
     def _stage(self, load: StepLoad, stage: int) -> tuple[OpCost, ...]:
         num_layers = self.layout.stage_layers(self.shape)[stage]
-        ops = [op.times(num_layers) for op in self._layer(load)]
+        ops = [op.times(num_layers) for op in self.layer(load)]
         if stage == self.layout.pipeline - 1:
             ops.extend(self._output(load))
         else:
             ops.append(self._send(load))
         return tuple(ops)
 
-    def _layer(self, load: StepLoad) -> Iterator[OpCost]:
-        """Operations of one layer on one rank, in order."""
+    def layer(self, load: StepLoad) -> Iterator[OpCost]:
+        """Operations of one layer on one rank, in order (windows averaged over the layers)."""
         shape, tensor, rows = self.shape, self.layout.tensor, load.num_tokens
         heads = self._heads()
         attention_width = heads.num_heads * heads.head_dim
@@ -129,7 +129,7 @@ class Roofline:
     def _prefill_attention(self, load: StepLoad, heads: attn.Heads, window: int | None) -> OpCost:
         chunks = load.prefills
         if window is not None:
-            chunks = tuple(_within_window(chunk, window) for chunk in chunks)
+            chunks = tuple(replace(chunk, window=window) for chunk in chunks)
         flops = sum(attn.prefill_flops(chunk, heads) for chunk in chunks)
         num_bytes = sum(attn.prefill_bytes(chunk, heads) for chunk in chunks)
         time_s = attn.prefill_time_s(chunks, heads, self.card, self.efficiency.attention(self.kv))
@@ -181,12 +181,3 @@ class Roofline:
             compute_s=flops / self.card.peak_flops(compute),
             memory_s=num_bytes / self.card.memory_bandwidth,
         )
-
-
-def _within_window(chunk: attn.Prefill, window: int) -> attn.Prefill:
-    """A chunk with about the same number of (query, key) pairs when each query sees at most `window` keys."""
-    pairs_full = chunk.num_tokens * chunk.num_cached + chunk.num_tokens * (chunk.num_tokens + 1) / 2
-    if chunk.num_cached + chunk.num_tokens <= window:
-        return chunk
-    keys = max(0, int(min(pairs_full, chunk.num_tokens * window) / max(1, chunk.num_tokens) - chunk.num_tokens / 2))
-    return attn.Prefill(chunk.num_tokens, keys) if keys else attn.Prefill(min(chunk.num_tokens, 2 * window))

@@ -62,6 +62,20 @@ def test_a_window_without_layer_types_is_on_every_layer_unless_switched_off() ->
     assert from_config(LLAMA_8B | {"sliding_window": 4096, "use_sliding_window": False}).num_window_layers == 0
 
 
+@pytest.mark.parametrize(
+    ("config", "num_layers"),
+    [
+        ({"model_type": "mistral"}, 32),
+        ({"model_type": "gemma2"}, 16),
+        ({"model_type": "gemma3_text"}, 27),
+        ({"model_type": "qwen2"}, 0),
+        ({"model_type": "qwen2", "use_sliding_window": True, "max_window_layers": 28}, 4),
+    ],
+)
+def test_each_family_has_its_rule_for_windows(config: dict[str, Any], num_layers: int) -> None:
+    assert from_config(LLAMA_8B | {"sliding_window": 4096} | config).num_window_layers == num_layers
+
+
 @pytest.mark.parametrize("value", [None, "32", 0, -1, True, 2.5])
 def test_a_missing_or_mistyped_dimension_is_named(value: object) -> None:
     with pytest.raises(PerfError) as caught:

@@ -136,3 +136,17 @@ def test_a_measured_cpu_decodes_at_its_memory_bandwidth() -> None:
     roofline = Roofline(shape, weight_precision("fp32"), kv_precision("fp32"), card, Layout())
     floor_s = shape.num_params * 4 / 20e9
     assert floor_s < roofline.step_time_s(StepLoad((), 1, 100)) < 1.3 * floor_s
+
+
+def test_a_layer_is_listed_operation_by_operation() -> None:
+    """Names in order; the layers of one stage and the output make the step."""
+    roofline, load = replica(), StepLoad((Prefill(512),), 8, 8000)
+    layer = list(roofline.layer(load))
+    assert [op.name for op in layer] == [
+        "norm", "qkv", "rope", "kv_write", "prefill_attention", "decode_attention", "attention_out",
+        "attention_all_reduce", "norm", "mlp_up", "activation", "mlp_down", "mlp_all_reduce",
+    ]  # fmt: skip
+    rest = {"output", "sampler"}
+    cost = roofline.step(load)
+    of_layers = sum(op.time_s for op in cost.ops if op.name not in rest) - cost.ops[-6].time_s
+    assert of_layers == pytest.approx(80 * sum(op.time_s for op in layer), rel=1e-6)

@@ -13,6 +13,7 @@ from headrace_worker.perf.precision import kv_precision, weight_precision
 from headrace_worker.perf.prior import knee_tokens, prior_model
 from headrace_worker.perf.step import Roofline, StepLoad
 from headrace_worker.perf.step_model import FEATURES, StepModel, features_of
+from headrace_worker.scheduling.chunking import prefill_budget
 
 ROOFLINE = Roofline(
     BUILT_IN_MODELS["llama-3.1-70b"], weight_precision("fp8"), kv_precision("bf16"), card_named("h100-80gib"), Layout(2)
@@ -102,3 +103,12 @@ def test_ttft_grows_with_the_queue_and_shrinks_with_the_cache() -> None:
     assert idle == pytest.approx(MODEL.prefill_s(4096))
     assert MODEL.ttft_s(4096, 0, num_tokens_ahead=2000, beside=StepLoad()) > idle
     assert MODEL.ttft_s(1024, 3072, num_tokens_ahead=0, beside=StepLoad()) < idle / 2
+
+
+@pytest.mark.parametrize(("gap_s", "rows"), [(0.030, 16), (0.050, 64), (0.100, 128)])
+def test_the_scheduler_chooses_its_chunk_with_it(gap_s: float, rows: int) -> None:
+    """It satisfies the scheduler's port, and the chunk found keeps the inter-token budget on the roofline itself."""
+    chunk = prefill_budget(MODEL, gap_s, rows, rows * 1000, (16, 8192))
+    assert 16 < chunk < 8192
+    took_s = ROOFLINE.step_time_s(StepLoad((Prefill(chunk),), rows, rows * 1000))
+    assert 0.85 * gap_s < took_s < 1.05 * gap_s
