@@ -33,6 +33,8 @@ AREA_OF_PATH: Mapping[str, str] = {
     "tests/unit/router": "routing",
     "tests/unit/controlplane": "operations",
     "tests/unit/sim": "simulator",
+    "tests/integration/test_worker_agent.py": "engine",
+    "tests/integration/test_worker_faults.py": "engine",
     "tests/integration/test_worker_streams.py": "engine",
     "tests/unit/worker": "engine",
     "tests/unit/worker/transfer": "split",
