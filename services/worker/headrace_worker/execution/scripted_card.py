@@ -10,9 +10,7 @@ def make_scripted_card(max_context: int, default_output: int, fingerprint: bytes
     card = {
         "format": 1,
         "kind": "scripted",
-        "max_context_tokens": max_context,
-        "default_output_tokens": default_output,
-        "vocab_size": 260,
+        "limits": {"max_context": max_context, "default_output": default_output, "vocab_size": 260},
         "end_token_ids": [257, 259],
         "fingerprint": fingerprint.hex(),
     }

@@ -1,0 +1,91 @@
+"""The text side of one choice: tokens in, text out, with the count of tokens that each piece of text completes.
+
+Joins detokenizer and stop strings and keeps tokens aligned with text, so that counts and log-probabilities go out with
+the text they belong to. Knows no attempt and no client.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from headrace_gateway.text.detokenizer import Detokenizer
+from headrace_gateway.text.stop_strings import StopFilter, StopStrings
+
+
+@dataclass(frozen=True, slots=True)
+class TextStep:
+    """What some tokens let out; the fields are those of the lifecycle's `Tokens` event.
+
+    `num_tokens` arrived; `num_shown` of these and earlier ones are all out with `text` (0 when it is empty), and
+    `logprobs` are theirs. `stop_at`: the stop_at-th token of the choice completed a stop string.
+    """
+
+    num_tokens: int
+    text: str
+    num_shown: int
+    logprobs: tuple[Any, ...]
+    stop_at: int | None
+
+
+class ChoiceText:
+    """Text of one choice of one attempt."""
+
+    __slots__ = ("_detokenizer", "_num_decoded", "_num_out", "_num_tokens", "_pending", "_stop_at", "_stops")
+
+    def __init__(self, detokenizer: Detokenizer, stops: StopStrings | None = None) -> None:
+        self._detokenizer = detokenizer
+        self._stops = None if stops is None else StopFilter(stops)
+        self._pending: deque[tuple[int, Any]] = deque()
+        self._num_decoded = 0
+        self._num_out = 0
+        self._num_tokens = 0
+        self._stop_at: int | None = None
+
+    def feed(self, token_ids: Sequence[int], logprobs: Sequence[Any] | None = None) -> TextStep:
+        """Take new tokens, with one log-probability entry each if asked for; raises HeadraceError decode_error."""
+        parts: list[str] = []
+        stopped = self._stop_at is not None
+        for place, token_id in enumerate(token_ids):
+            if self._stop_at is not None:
+                break
+            self._num_tokens += 1
+            parts.append(self._feed_one(token_id, None if logprobs is None else logprobs[place]))
+        return self._step(len(token_ids), "".join(parts), None if stopped else self._stop_at)
+
+    def finish(self) -> TextStep:
+        """The choice ended by itself: whatever was held comes out."""
+        if self._stop_at is not None:
+            return TextStep(0, "", 0, (), None)
+        text = self._detokenizer.finish()
+        if self._stops is not None:
+            text = self._stops.feed(text) + self._stops.finish()
+        return self._step(0, text, None)
+
+    def _feed_one(self, token_id: int, logprob: Any) -> str:
+        text = self._detokenizer.feed(token_id)
+        self._num_decoded += len(text)
+        # A token with bytes of an unfinished character is out only with that character.
+        self._pending.append((self._num_decoded + self._detokenizer.is_incomplete, logprob))
+        if self._stops is None:
+            return text
+        text = self._stops.feed(text)
+        if self._stops.stopped:
+            self._stop_at = self._num_tokens
+        return text
+
+    def _step(self, num_tokens: int, text: str, stop_at: int | None) -> TextStep:
+        if not text:
+            return TextStep(num_tokens, "", 0, (), stop_at)
+        self._num_out += len(text)
+        shown: list[Any] = []
+        num_shown = 0
+        pending = self._pending
+        while pending and pending[0][0] <= self._num_out:
+            _, logprob = pending.popleft()
+            num_shown += 1
+            if logprob is not None:
+                shown.append(logprob)
+        return TextStep(num_tokens, text, num_shown, tuple(shown), stop_at)
