@@ -118,3 +118,34 @@ def test_an_early_end_frees_what_was_never_used() -> None:
     driver.run()
     assert driver.scheduler.ledger.num_used_ended == 2
     assert driver.scheduler.ledger.num_promised_ended == 32
+
+
+def test_pinning_hits_takes_them_from_what_others_were_promised() -> None:
+    """12 pages: 4 cached, A holds 1 and is owed 5. B hits the 4 and needs 3 more: 3 > 11 - 4 - 5, so it waits."""
+    driver = Driver(make_limits(num_pages=12))
+    cached_prompt = [1] * 64
+    driver.submit(cached_prompt, 1)
+    driver.run()
+    a = driver.submit(16, 80)
+    driver.step()
+    b = driver.submit(cached_prompt, 48)
+    driver.step()
+    driver.check()
+    assert a.accepted is not None
+    assert b.accepted is None
+    driver.run()
+    assert b.accepted_s >= 0.8
+
+
+def test_a_prompt_that_just_fits_by_its_hits_enters() -> None:
+    """The other side of it: pinned pages that somebody holds anyway cost nothing."""
+    driver = Driver(make_limits(num_pages=12))
+    prompt = [1] * 64
+    driver.submit(prompt, 32)
+    driver.step()
+    sharing, alone = driver.submit(prompt, 96), driver.submit([2] * 64, 96)
+    driver.step()
+    driver.check()
+    assert sharing.accepted is not None
+    assert alone.accepted is None
+    driver.run()

@@ -55,7 +55,7 @@ class FlakyModel:
 class SchedulerMachine(RuleBasedStateMachine):
     @initialize(
         page_tokens=st.sampled_from([16, 32, 48]),
-        num_pages=st.integers(3, 40),
+        num_pages=st.one_of(st.integers(3, 12), st.integers(3, 40)),
         room=st.tuples(st.integers(2, 6), st.integers(1, 8)),
         chunk_pages=st.integers(1, 3),
         depth=st.integers(1, 3),
@@ -83,6 +83,7 @@ class SchedulerMachine(RuleBasedStateMachine):
         # A stalling engine does not overlap: nothing could be on the device for the next step to use.
         self.model = FlakyModel(stalls=not overlap, errors=errors)
         self.driver = Driver(limits, self.model, depth)
+        self.transfers: list[int] = []
 
     @rule(
         start=st.sampled_from([0, 0, 0, 16, 100]),
@@ -130,6 +131,23 @@ class SchedulerMachine(RuleBasedStateMachine):
         self.driver.scheduler.clear_cache(self.driver.scheduler.pool.events.epoch + 1)
         self.driver.check()
 
+    @precondition(lambda self: self.driver.scheduler.running.groups)
+    @rule(data=st.data())
+    def begin_transfer(self, data: st.DataObject) -> None:
+        group = data.draw(st.sampled_from(self.driver.scheduler.running.groups))
+        pages = group.prompt.page_table if not group.forked else group.live[0].page_table
+        for page in pages:
+            self.driver.scheduler.pool.begin_transfer(page)
+        self.transfers.extend(pages)
+        self.driver.check()
+
+    @precondition(lambda self: self.transfers)
+    @rule(num_pages=st.integers(1, 8))
+    def end_transfers(self, num_pages: int) -> None:
+        for _ in range(min(num_pages, len(self.transfers))):
+            self.driver.scheduler.pool.end_transfer(self.transfers.pop(0))
+        self.driver.check()
+
     @rule(seconds=st.sampled_from([0.03, 0.6]))
     def wait(self, seconds: float) -> None:
         self.driver.now += seconds
@@ -137,6 +155,7 @@ class SchedulerMachine(RuleBasedStateMachine):
     def teardown(self) -> None:
         if not hasattr(self, "driver"):
             return
+        self.end_transfers(len(self.transfers))
         self.driver.run()
         assert all(outcome.is_over for outcome in self.driver.outcomes.values())
         for outcome in self.driver.outcomes.values():

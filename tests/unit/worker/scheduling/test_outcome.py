@@ -98,11 +98,8 @@ def test_an_error_in_the_middle_of_a_prompt_fails_it_and_caches_nothing() -> Non
     assert driver.scheduler.pool.count_states() == (64, 0, 0, 0)
 
 
-def test_a_page_refused_to_one_sequence_fails_only_that_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    """B108: the allocator refuses one page to sequence 2 of 4."""
-    driver = Driver(make_limits())
-    outcomes = [driver.submit([index] * 16, 40) for index in range(4)]
-    driver.step()
+def refuse_second_page(driver: Driver, monkeypatch: pytest.MonkeyPatch) -> None:
+    """From here on the allocator gives one page, refuses one, and gives all others."""
     allocate = driver.scheduler.pool.allocate
     calls: list[int] = []
 
@@ -113,6 +110,14 @@ def test_a_page_refused_to_one_sequence_fails_only_that_one(monkeypatch: pytest.
         return allocate()
 
     monkeypatch.setattr(driver.scheduler.pool, "allocate", faulty)
+
+
+def test_a_page_refused_to_one_sequence_fails_only_that_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """B108: the allocator refuses one page to sequence 2 of 4."""
+    driver = Driver(make_limits())
+    outcomes = [driver.submit([index] * 16, 40) for index in range(4)]
+    driver.step()
+    refuse_second_page(driver, monkeypatch)
     driver.run()
     kinds = [(outcome.finished[0].kind, outcome.finished[0].reason) for outcome in outcomes]
     assert kinds == [("incomplete", "length"), ("failed", "kv_exhausted"), *[("incomplete", "length")] * 2]
@@ -122,22 +127,29 @@ def test_a_page_refused_to_one_sequence_fails_only_that_one(monkeypatch: pytest.
 
 def test_a_page_refused_to_a_new_prompt_fails_only_that_one(monkeypatch: pytest.MonkeyPatch) -> None:
     driver = Driver(make_limits())
-    allocate = driver.scheduler.pool.allocate
-    calls: list[int] = []
-
-    def faulty() -> int:
-        calls.append(len(calls))
-        if len(calls) == 2:
-            raise PoolExhausted
-        return allocate()
-
-    monkeypatch.setattr(driver.scheduler.pool, "allocate", faulty)
+    refuse_second_page(driver, monkeypatch)
     failed = driver.submit(48, 4, n=2)
     fine = driver.submit(48, 4, n=2)
     driver.run()
     assert {finished.reason for finished in failed.finished.values()} == {"kv_exhausted"}
     assert fine.tokens == [expected_tokens(fine, 0), expected_tokens(fine, 1)]
     assert set(driver.machine.requests) == {2, 3}
+
+
+@pytest.mark.parametrize("num_prompt", [16, 20])
+def test_a_page_refused_to_one_choice_takes_the_rows_of_the_others_out(
+    num_prompt: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    driver = Driver(make_limits())
+    failed, fine = driver.submit(num_prompt, 8, n=3), driver.submit(10, 8)
+    driver.step()
+    refuse_second_page(driver, monkeypatch)
+    plan = driver.step()
+    assert plan is not None
+    assert ([row.handle for row in plan.rows], plan.copies, plan.released) == ([3], (), (0, 1, 2))
+    driver.run()
+    assert {finished.reason for finished in failed.finished.values()} == {"kv_exhausted"}
+    assert fine.tokens[0] == expected_tokens(fine, 0)
 
 
 def test_a_step_without_progress_is_run_again_without_writing() -> None:

@@ -103,3 +103,17 @@ def test_a_hit_may_follow_in_the_step_after_the_one_that_computed_it() -> None:
     assert after.accepted is not None
     assert (meanwhile.accepted.cached_tokens, after.accepted.cached_tokens) == (0, 47)
     assert after.tokens[0] == meanwhile.tokens[0] == expected_tokens(after, 0)
+
+
+def test_the_end_of_a_prefix_is_evicted_before_its_beginning() -> None:
+    driver = Driver(make_limits(num_pages=8))
+    prompt = range(96)
+    driver.submit(prompt, 1)
+    driver.run()
+    # Takes 4 pages: the 2 free ones, and 2 of the 6 cached.
+    driver.submit([9] * 48, 16)
+    driver.run()
+    again = driver.submit(prompt, 1)
+    driver.run()
+    assert again.accepted is not None
+    assert again.accepted.cached_tokens == 64

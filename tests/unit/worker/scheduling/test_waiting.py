@@ -62,17 +62,19 @@ def test_a_charge_changes_whose_turn_it_is() -> None:
 def test_half_a_deadline_promotes_to_the_urgent_class() -> None:
     room = make_room()
     put(room, "batch", "a", priority=2, queue_deadline_s=10.0)
-    put(room, "urgent", "a", now=4.0)
+    for name in ("urgent", "late"):
+        put(room, name, "b")
+    room.fairness.charge("b", 1, 1.0)
     room.advance(4.9)
     assert room.candidates(1)[0].request.response_id == "urgent"
     room.advance(5.0)
-    room.fairness.charge("a", 1, 1.0)
-    assert sorted(order(room)) == ["batch", "urgent"]
-    assert put(room, "again", "a", priority=2, queue_deadline_s=10.0).priority == 2
+    assert order(room) == ["batch", "urgent", "late"]
 
 
 def test_the_low_class_is_served_under_endless_urgent_arrivals() -> None:
     driver = Driver(make_limits(num_pages=2, max_running=1))
+    for _ in range(20):
+        driver.submit(16, 8, fair_key="high")
     low = driver.submit(16, 8, fair_key="low", priority=2, queue_deadline_s=2.0)
     while not low.is_over:
         if len(driver.scheduler.room) < 20:
@@ -80,7 +82,7 @@ def test_the_low_class_is_served_under_endless_urgent_arrivals() -> None:
         driver.step()
     assert low.refused is None
     assert low.finished[0].reason == "length"
-    assert low.finished[0].queue_s >= 1.0
+    assert 1.0 <= low.finished[0].queue_s <= 1.2
 
 
 def test_the_queue_deadline_refuses_on_time() -> None:
