@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 
 from headrace.v1 import worker_pb2_grpc
 from headrace_kit import channels, serve, settings
@@ -17,6 +18,7 @@ from headrace_worker.supervision import Supervision
 
 # Of the time that a stopping process has, this much is kept for what follows the drain.
 _AFTER_DRAIN_S = 3.0
+_GOODBYE_S = 1.0
 
 
 class Process:
@@ -27,6 +29,7 @@ class Process:
         self.replica = Replica(config, host.grpc.address, host.health)
         self.supervision = Supervision(config, self.replica)
         self.closing = asyncio.Event()
+        self.agent: Agent | None = None
 
     async def run_engine(self) -> None:
         """The process does not outlive its engine: whoever launched it starts another one, under a new epoch."""
@@ -45,6 +48,10 @@ class Process:
         await drain(self.replica, self.supervision.dispatch, max(0.0, self._config.drain_s - _AFTER_DRAIN_S))
         self.closing.set()
         self.replica.leave()
+        if self.agent is not None:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(_GOODBYE_S):
+                    await self.agent.said_goodbye.wait()
 
     async def on_close(self) -> None:
         await self.supervision.host.stop()
@@ -60,8 +67,8 @@ async def build(config: WorkerConfig, host: Host) -> None:
     host.on_close(process.on_close)
     if config.controlplane is not None:
         channel = channels.connect(config.controlplane, token=host.service_token, tls=host.tls)
-        agent = Agent(process.replica, channel, host.http.address, process)
-        host.tasks.start("agent", agent.run)
+        process.agent = Agent(process.replica, channel, host.http.address, process)
+        host.tasks.start("agent", process.agent.run)
         host.on_close(channel.close)
 
 

@@ -48,6 +48,7 @@ class Agent:
         self._replica, self._http, self._orders, self._sleep = replica, http, orders, sleep
         self._fleet = fleet_pb2_grpc.FleetStub(channel)
         self._leaving: asyncio.Task[None] | None = None
+        self.said_goodbye = asyncio.Event()
 
     async def run(self) -> None:
         """Until the replica is gone: one session after the other, with back-off between them."""
@@ -93,6 +94,7 @@ class Agent:
             await call.write(fleet_pb2.Heartbeat(replica=self.row()))
             if state == worker_pb2.REPLICA_STATE_GONE:
                 await call.done_writing()
+                self.said_goodbye.set()
                 return
             at_s = asyncio.get_running_loop().time() + BEAT_S
             while (state, progress) == (replica.state, replica.progress) and (left_s := _left_s(at_s)) > 0:

@@ -48,7 +48,8 @@ class Attach:
 
     async def _hello(self, commands: AsyncIterator[worker_pb2.Command]) -> worker_pb2.Hello:
         try:
-            first = await asyncio.wait_for(anext(commands, None), HELLO_S)
+            async with asyncio.timeout(HELLO_S):
+                first = await anext(commands, None)
         except TimeoutError:
             first = None
         if first is None or first.WhichOneof("command") != "hello":
@@ -74,7 +75,8 @@ class Attach:
         while True:
             frame = mailbox.take(self._replica.epoch)
             try:
-                await asyncio.wait_for(context.write(frame), self._read_s)
+                async with asyncio.timeout(self._read_s):
+                    await context.write(frame)
             except TimeoutError:
                 raise HeadraceError("busy", f"the gateway has read nothing for {self._read_s:g} s") from None
             if self._closing.is_set() and mailbox.empty:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import time
+from collections.abc import Callable
+
 from headrace_worker.config import ConfigError, WorkerConfig
 from headrace_worker.engine import Engine
 from headrace_worker.execution.runner import Progress, Runner
@@ -18,7 +21,9 @@ def build_runner(config: WorkerConfig, progress: Progress) -> Runner:
     raise ConfigError("engine", f"{config.engine} is not here yet")
 
 
-def build_engine(config: WorkerConfig, runner: Runner, hash_block: HashBlock) -> Engine:
+def build_engine(
+    config: WorkerConfig, runner: Runner, hash_block: HashBlock, clock: Callable[[], float] = time.monotonic
+) -> Engine:
     """An engine over a runner that has warmed up."""
     description = runner.describe()
     try:
@@ -35,4 +40,4 @@ def build_engine(config: WorkerConfig, runner: Runner, hash_block: HashBlock) ->
         )
     except LimitsError as error:
         raise ConfigError(error.field, error.detail) from error
-    return Engine(Scheduler(limits, hash_block), runner)
+    return Engine(Scheduler(limits, hash_block), runner, clock=clock)

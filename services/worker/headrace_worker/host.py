@@ -88,13 +88,15 @@ class EngineHost:
             return
         self.send(Stop())
         with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(self.ended.wait(), _STOP_S)
+            async with asyncio.timeout(_STOP_S):
+                await self.ended.wait()
         self._kill(self._process)
 
     async def _reap(self, process: asyncio.subprocess.Process) -> int:
         """The pipe is closed: the process is dead or dying, and must not be waited for in vain."""
         with contextlib.suppress(TimeoutError):
-            return await asyncio.wait_for(process.wait(), _STOP_S)
+            async with asyncio.timeout(_STOP_S):
+                return await process.wait()
         self._kill(process)
         return await process.wait()
 

@@ -72,8 +72,10 @@ class Mailbox:
 
     async def wait(self, timeout_s: float) -> None:
         """Until there is something to send, or so many seconds."""
+        # Not wait_for, which on Python 3.11 can swallow a cancellation.
         with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(self._filled.wait(), timeout_s)
+            async with asyncio.timeout(timeout_s):
+                await self._filled.wait()
 
     def take(self, epoch: str) -> worker_pb2.Frame:
         """Everything so far as one frame; it may be empty. Within it tokens come before finals."""

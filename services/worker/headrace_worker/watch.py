@@ -60,7 +60,8 @@ class PageLog:
         waiter: asyncio.Future[PageList] = asyncio.get_running_loop().create_future()
         self._lists.append(waiter)
         self._send(ListPages())
-        return await asyncio.wait_for(waiter, _LIST_S)
+        async with asyncio.timeout(_LIST_S):
+            return await waiter
 
     def note_list(self, pages: PageList) -> None:
         if pages.epoch != self.epoch:
