@@ -1,0 +1,122 @@
+"""The gateway's command: builds everything and wires it to the process. Knows all parts and does no work itself."""
+
+import asyncio
+
+from headrace.v1 import inference_pb2_grpc, snapshot_pb2, worker_pb2
+from headrace_gateway.buffers import Buffers
+from headrace_gateway.catalog import Catalog
+from headrace_gateway.config import GatewayConfig
+from headrace_gateway.front import Front
+from headrace_gateway.http.app import build_app
+from headrace_gateway.orphans import OrphanSettler
+from headrace_gateway.outbox import Outbox
+from headrace_gateway.prepare import Preparer
+from headrace_gateway.renewals import Renewals
+from headrace_gateway.servicer import InferenceServicer
+from headrace_gateway.services import Services
+from headrace_gateway.sessions import Sessions
+from headrace_gateway.settler import Settler
+from headrace_gateway.upstreams.policy import PolicyClient
+from headrace_gateway.upstreams.router import RouterClient
+from headrace_gateway.upstreams.screen import ScreenClient
+from headrace_gateway.upstreams.worker_pool import Peer, WorkerPool
+from headrace_kit import serve, settings
+from headrace_kit.channels import Tls, connect
+from headrace_kit.serve import Host
+from headrace_kit.snapshot import SnapshotClient
+
+HTTP_IDLE_S = 75
+
+
+async def build(config: GatewayConfig, host: Host) -> None:
+    controlplane, policy_channel, router_channel = (
+        connect(target, token=host.service_token, tls=host.tls)
+        for target in (config.controlplane, config.policy, config.router)
+    )
+    catalog = Catalog(controlplane, config.state_dir / "cards")
+    snapshots = SnapshotClient(
+        controlplane,
+        snapshot_pb2.GatewaySection,
+        catalog.apply,
+        service="gateway",
+        instance=host.instance,
+        state_dir=config.state_dir,
+    )
+    snapshots.endpoint = config.advertise or host.grpc.address
+    policy, router = PolicyClient(policy_channel), RouterClient(router_channel)
+    outbox = Outbox(config.state_dir / "outbox.sqlite")
+    settler = Settler(policy, outbox)
+    peer = Peer(worker_pb2.Hello(gateway_id=host.instance, gateway_epoch=host.instance), host.service_token, host.tls)
+    workers = WorkerPool(peer, config.frame_timeout_s, OrphanSettler(settler, host.instance).take)
+    services = Services(
+        gateway_id=host.instance,
+        snapshot=snapshots,
+        policy=policy,
+        router=router,
+        workers=workers,
+        screen=ScreenClient(policy),
+        settler=settler,
+        renewals=Renewals(policy, host.instance),
+        buffers=Buffers(config.max_buffered_bytes),
+        sessions=Sessions(),
+    )
+    front = Front(services, catalog, Preparer(catalog, config.max_body_bytes), config.max_total_s)
+    listen(config, host, front)
+    for close in (controlplane.close, policy_channel.close, router_channel.close, workers.close, settler.flush):
+        host.on_close(close)
+    start_tasks(host, services, catalog, snapshots)
+    host.tasks.start("replicas", lambda: workers.follow(controlplane, host.instance))
+    host.on_drain(lambda: drain(front, services, config.drain_s))
+
+
+def listen(config: GatewayConfig, host: Host, front: Front) -> None:
+    """The two public listeners."""
+    public = host.add_public_listener("public_grpc", config.public_grpc_listen)
+    inference_pb2_grpc.add_InferenceServicer_to_server(InferenceServicer(front), public)
+    app = build_app(front, host.health, config.max_body_bytes)
+    host.add_http_listener("public_http", config.public_http_listen, app, timeout_keep_alive=HTTP_IDLE_S)
+
+
+def start_tasks(
+    host: Host, services: Services, catalog: Catalog, snapshots: "SnapshotClient[snapshot_pb2.GatewaySection]"
+) -> None:
+    """Everything that runs beside the requests; ready with the first snapshot."""
+    host.health.add("snapshot")
+
+    async def first_snapshot() -> None:
+        await snapshots.first()
+        host.health.serving("snapshot")
+
+    host.tasks.start("snapshot", snapshots.run)
+    host.tasks.start("first_snapshot", first_snapshot)
+    host.tasks.start("cards", catalog.run)
+    host.tasks.start("links", services.workers.keep_linked)
+    host.tasks.start("reports", services.router.run)
+    host.tasks.start("settlements", services.settler.run)
+    host.tasks.start("renewals", services.renewals.run)
+
+
+async def drain(front: Front, services: Services, limit_s: float) -> None:
+    """No new response; those that run get the time that is left, then end `cancelled`, settled."""
+    front.draining = True
+    try:
+        await asyncio.wait_for(services.sessions.drained(), max(0.0, limit_s - 1.0))
+    except TimeoutError:
+        services.sessions.end_all()
+        await services.sessions.drained()
+
+
+def main() -> None:
+    config = settings.load(GatewayConfig, service="gateway")
+    tls = None
+    if config.tls_ca is not None and config.tls_cert is not None and config.tls_key is not None:
+        tls = Tls(config.tls_ca, config.tls_cert, config.tls_key)
+
+    async def compose(host: Host) -> None:
+        await build(config, host)
+
+    serve.run("gateway", config, compose, tls=tls, otlp_endpoint=config.otlp_endpoint)
+
+
+if __name__ == "__main__":
+    main()

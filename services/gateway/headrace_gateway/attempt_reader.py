@@ -1,0 +1,90 @@
+"""One attempt as its worker reports it: token ids become text, and the machine hears of everything.
+
+Knows no client. A fault of the text side of one choice is that response's alone.
+"""
+
+from collections.abc import Callable
+
+from headrace.v1 import inference_pb2, response_pb2
+from headrace.v1 import worker_pb2 as pb
+from headrace_gateway.lifecycle import events
+from headrace_gateway.prepared import Prepared
+from headrace_gateway.text.choice_text import ChoiceText
+from headrace_kit.errors import HeadraceError
+
+_FINAL_KINDS = {
+    pb.FINAL_KIND_STOP: "stop",
+    pb.FINAL_KIND_LENGTH: "length",
+    pb.FINAL_KIND_CANCELLED: "cancelled",
+    pb.FINAL_KIND_FAILED: "failed",
+}
+
+
+class AttemptReader:
+    """Listens to one attempt and feeds the machine."""
+
+    def __init__(self, attempt: int, prepared: Prepared, feed: Callable[[events.Event], None]) -> None:
+        self._attempt, self._prepared, self._feed = attempt, prepared, feed
+        self._pieces: tuple[bytes, ...] = ()
+        self._texts: list[ChoiceText] = []
+
+    def on_accepted(self, accepted: pb.Accepted) -> None:
+        self._pieces = tuple(accepted.pieces)
+        tokenizer, stops = self._prepared.model.tokenizer, self._prepared.stops
+        continues = self._prepared.continues_text
+        for _ in range(self._prepared.bounds.n):
+            self._texts.append(ChoiceText(tokenizer.detokenizer(self._pieces, continues), stops))
+        self._feed(events.Accepted(self._attempt, accepted.num_cached_tokens))
+
+    def on_refused(self, refused: pb.Refused) -> None:
+        wait_s = refused.retry_after_ms / 1000 if refused.retry_after_ms else None
+        self._feed(events.AttemptRefused(self._attempt, refused.reason, refused.detail, refused.field, wait_s))
+
+    def on_tokens(self, choice: int, token_ids: list[int], logprobs: pb.SequenceLogprobs | None) -> None:
+        delivered = [self._delivered(one) for one in logprobs.tokens] if logprobs is not None else None
+        try:
+            step = self._texts[choice].feed(token_ids, delivered)
+        except HeadraceError as error:
+            self._feed(events.Tokens(self._attempt, choice, len(token_ids), "", 0))
+            self._feed(events.DecodeFailed(self._attempt, choice, error.message))
+            return
+        self._feed(
+            events.Tokens(
+                self._attempt, choice, step.num_tokens, step.text, step.num_shown, step.logprobs, step.stop_at
+            )
+        )
+
+    def on_final(self, final: pb.Final) -> None:
+        kind = _FINAL_KINDS[final.kind]
+        tail, num_shown, logprobs = "", 0, ()
+        if kind in ("stop", "length") and self._texts:
+            step = self._texts[final.choice].finish()
+            tail, num_shown, logprobs = step.text, step.num_shown, step.logprobs
+        self._feed(
+            events.ChoiceFinal(
+                attempt=self._attempt,
+                choice=final.choice,
+                kind=kind,
+                reason=final.reason,
+                num_generated=final.num_generated_tokens,
+                num_late=final.num_late_tokens,
+                tail=tail,
+                num_tail_shown=num_shown,
+                tail_logprobs=logprobs,
+                device_us=final.device_us,
+            )
+        )
+
+    def on_lost(self, reason: str) -> None:
+        self._feed(events.AttemptLost(self._attempt, reason))
+
+    def _delivered(self, one: response_pb2.TokenLogprob) -> inference_pb2.DeliveredLogprob:
+        top = [self._shown(other.token_id, other.logprob) for other in one.top]
+        return self._shown(one.token_id, one.logprob, top)
+
+    def _shown(
+        self, token_id: int, logprob: float, top: "list[inference_pb2.DeliveredLogprob] | None" = None
+    ) -> inference_pb2.DeliveredLogprob:
+        raw = self._prepared.model.tokenizer.token_bytes(token_id, self._pieces)
+        text = raw.decode("utf-8", "replace")
+        return inference_pb2.DeliveredLogprob(token=text, token_bytes=raw, logprob=logprob, top=top)

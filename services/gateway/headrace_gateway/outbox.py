@@ -1,0 +1,40 @@
+"""Settlements that policy has not confirmed yet, on disk. Knows nothing of what they contain.
+
+A settlement is idempotent by response id, so that sending one twice, or after a crash, does no harm.
+"""
+
+import sqlite3
+from pathlib import Path
+
+
+class Outbox:
+    """A table of (response id, serialized SettleRequest) in one SQLite file; the calls take about a millisecond."""
+
+    def __init__(self, path: Path) -> None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        self._database = sqlite3.connect(path, isolation_level=None)
+        self._database.execute("PRAGMA journal_mode=WAL")
+        self._database.execute("PRAGMA synchronous=NORMAL")  # what a power cut takes, the lease sweep settles
+        self._database.execute("CREATE TABLE IF NOT EXISTS settlement (response_id TEXT PRIMARY KEY, request BLOB)")
+        self._ids = {row[0] for row in self._database.execute("SELECT response_id FROM settlement")}
+
+    def put(self, response_id: str, request: bytes) -> None:
+        self._database.execute("INSERT OR REPLACE INTO settlement VALUES (?, ?)", (response_id, request))
+        self._ids.add(response_id)
+
+    def remove(self, response_id: str) -> None:
+        if response_id not in self._ids:
+            return
+        self._ids.discard(response_id)
+        self._database.execute("DELETE FROM settlement WHERE response_id = ?", (response_id,))
+
+    def oldest(self, limit: int) -> list[tuple[str, bytes]]:
+        """Entries in the order in which they were put."""
+        rows = self._database.execute("SELECT response_id, request FROM settlement ORDER BY rowid LIMIT ?", (limit,))
+        return rows.fetchall()
+
+    def __len__(self) -> int:
+        return len(self._ids)
+
+    def close(self) -> None:
+        self._database.close()

@@ -1,0 +1,155 @@
+"""From a request as it was sent to one that can run: every field checked, the prompt tokenized once, bounds declared.
+
+The caller is known by then; nothing here waits for another service.
+"""
+
+import asyncio
+from datetime import datetime
+from typing import Any
+
+from headrace.v1 import inference_pb2 as pb
+from headrace.v1 import policy_pb2, prefix_chain, response_pb2
+from headrace_gateway import bounds
+from headrace_gateway.catalog import Catalog, ServedModel
+from headrace_gateway.prepared import Prepared
+from headrace_gateway.sampling import check_sampling
+from headrace_gateway.text.stop_strings import StopStrings
+from headrace_kit.errors import HeadraceError
+
+MAX_STOPS = 16
+MAX_STOP_CHARS = 1024
+MAX_NAME_CHARS = 256
+_ROLES = ("system", "developer", "user", "assistant", "tool")
+_IN_THREAD_BYTES = 16 * 1024  # above this, tokenizing would be felt by the other streams
+
+
+def check_size(request: pb.GenerateRequest, max_bytes: int) -> None:
+    """What can be said before anybody is asked: size, and a model to ask for."""
+    if request.ByteSize() > max_bytes:
+        raise HeadraceError("too_large", f"the request is over the limit of {max_bytes} bytes", field="request")
+    if not request.model or len(request.model) > MAX_NAME_CHARS:
+        raise _invalid("model", f"expected a name of 1 to {MAX_NAME_CHARS} characters")
+
+
+class Preparer:
+    """`max_bytes` bounds a request of either protocol."""
+
+    def __init__(self, catalog: Catalog, max_bytes: int) -> None:
+        self._catalog, self.max_bytes = catalog, max_bytes
+
+    async def prepare(
+        self, request: pb.GenerateRequest, identity: policy_pb2.Identity, deadline_s: float | None
+    ) -> Prepared:
+        """Raises HeadraceError that names the field."""
+        _check_shape(request)
+        model = self._catalog.find(request.model)
+        ids = await self._encode(model, request)
+        declared = _declare(request, len(ids), model)
+        check_sampling(request.sampling, model.card.vocab_size, declared.max_output_tokens)
+        packed = prefix_chain.pack_ids(ids)
+        root = self._catalog.chain_root(model, identity)
+        return Prepared(
+            request=request,
+            identity=identity,
+            model=model,
+            prompt_ids=packed,
+            prompt_text=_text(request) if identity.screen_input else "",
+            bounds=response_pb2.Bounds(
+                num_prompt_tokens=declared.num_prompt_tokens,
+                max_output_tokens=declared.max_output_tokens,
+                n=declared.num_choices,
+            ),
+            stops=StopStrings(request.stop) if request.stop else None,
+            chain_root=root,
+            chain=b"".join(prefix_chain.chain(root, packed)),
+            slo_class=self._slo_class(request, identity),
+            session=f"{identity.tenant_digest.hex()}:{request.session_id}" if request.session_id else "",
+            client_deadline_s=deadline_s,
+        )
+
+    async def count_tokens(self, request: pb.GenerateRequest, identity: policy_pb2.Identity) -> int:
+        """Prompt tokens of a request."""
+        _check_input(request)
+        return len(await self._encode(self._catalog.find(request.model), request))
+
+    def _slo_class(self, request: pb.GenerateRequest, identity: policy_pb2.Identity) -> str:
+        if request.slo_class and request.slo_class not in self._catalog.classes:
+            known = ", ".join(sorted(self._catalog.classes))
+            raise _invalid("slo_class", f"there is no class {request.slo_class[:40]!r}; there are: {known}")
+        return request.slo_class or identity.slo_class
+
+    async def _encode(self, model: ServedModel, request: pb.GenerateRequest) -> list[int]:
+        if request.ByteSize() > _IN_THREAD_BYTES:
+            return await asyncio.to_thread(_encode, model, request)
+        return _encode(model, request)
+
+
+def _encode(model: ServedModel, request: pb.GenerateRequest) -> list[int]:
+    match request.WhichOneof("input"):
+        case "chat":
+            messages = [_template_message(message) for message in request.chat.messages]
+            return model.encoder.chat(messages, None, datetime.now())
+        case "text":
+            return model.encoder.raw(request.text)
+        case _:
+            return model.encoder.checked(request.tokens.ids, "prompt")
+
+
+def _template_message(message: pb.Message) -> dict[str, Any]:
+    """A message as chat templates expect it; empty optional fields are absent."""
+    optional = {"name": message.name, "tool_call_id": message.tool_call_id}
+    return {"role": message.role, "content": message.content, **{key: text for key, text in optional.items() if text}}
+
+
+def _declare(request: pb.GenerateRequest, num_prompt: int, model: ServedModel) -> bounds.Bounds:
+    max_output = request.max_output_tokens if request.HasField("max_output_tokens") else None
+    n = request.n if request.HasField("n") else None
+    return bounds.declare(num_prompt, max_output, n, model.limits)
+
+
+def _check_shape(request: pb.GenerateRequest) -> None:
+    _check_input(request)
+    if request.adapter:
+        raise _invalid("adapter", "adapters are not served yet")
+    if request.HasField("grammar"):
+        raise _invalid("grammar", "structured output is not served yet")
+    if len(request.stop) > MAX_STOPS:
+        raise _invalid("stop", f"at most {MAX_STOPS} strings, got {len(request.stop)}")
+    for place, stop in enumerate(request.stop):
+        if not 1 <= len(stop) <= MAX_STOP_CHARS:
+            raise _invalid(f"stop[{place}]", f"must have 1 to {MAX_STOP_CHARS} characters, has {len(stop)}")
+
+
+def _check_input(request: pb.GenerateRequest) -> None:
+    match request.WhichOneof("input"):
+        case None:
+            raise _invalid("input", "one of chat, text and tokens is required")
+        case "tokens" if not request.tokens.ids:
+            raise _invalid("prompt", "has no tokens")
+        case "text" if not request.text:
+            raise _invalid("prompt", "is empty")
+        case "chat":
+            _check_chat(request.chat)
+
+
+def _check_chat(chat: pb.Conversation) -> None:
+    if not chat.messages:
+        raise _invalid("messages", "expected at least one message")
+    for place, message in enumerate(chat.messages):
+        if message.role not in _ROLES:
+            raise _invalid(f"messages[{place}].role", f"expected one of {', '.join(_ROLES)}")
+        if message.tool_calls:
+            raise _invalid(f"messages[{place}].tool_calls", "tool calls are not served yet")
+    if chat.tools or chat.tool_choice not in ("", "none", "auto"):
+        raise _invalid("tools" if chat.tools else "tool_choice", "tools are not served yet")
+
+
+def _text(request: pb.GenerateRequest) -> str:
+    """What people wrote, for input rules."""
+    if request.WhichOneof("input") == "chat":
+        return "\n".join(message.content for message in request.chat.messages)
+    return request.text
+
+
+def _invalid(name: str, problem: str) -> HeadraceError:
+    return HeadraceError("invalid_argument", f"{name}: {problem}", field=name)

@@ -1,0 +1,224 @@
+"""The shell around one response's state machine: carries out what the machine asks, and tells it what happened.
+
+Holds no rule of the contract: those are in `lifecycle`. One session has one consumer, who iterates `stream`.
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import AsyncIterator, Callable, Coroutine
+from typing import Any
+
+from headrace.v1 import policy_pb2, routing_pb2
+from headrace_gateway import messages
+from headrace_gateway.attempt_reader import AttemptReader
+from headrace_gateway.lifecycle import Response, Terms, events, outputs
+from headrace_gateway.prepared import Prepared
+from headrace_gateway.services import Services
+from headrace_gateway.upstreams.worker_link import WorkerLink
+from headrace_kit.errors import HeadraceError
+
+ClientEvent = outputs.Created | outputs.Delta | outputs.ChoiceFinished | outputs.Terminal
+
+
+class Session:
+    """One response from admission to settlement. `stream` raises HeadraceError if it ends before `created`."""
+
+    def __init__(self, response_id: str, prepared: Prepared, services: Services, terms: Terms) -> None:
+        self.response_id, self.prepared = response_id, prepared
+        self.buffered_bytes = 0
+        self._services = services
+        self._loop = asyncio.get_running_loop()
+        self._machine = Response(terms, self._loop.time())
+        self._ends_at = terms.ends_at(self._loop.time())
+        self._reservation = messages.reservation(response_id, prepared, services.gateway_id)
+        self._routes: dict[int, routing_pb2.RouteResponse] = {}
+        self._links: dict[int, WorkerLink] = {}
+        self._queue: deque[ClientEvent | outputs.Refusal] = deque()
+        self._wake = asyncio.Event()
+        self._after_settling: list[ClientEvent | outputs.Refusal] | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    # ---- the consumer ------------------------------------------------------------------------------------------------
+
+    async def stream(self) -> AsyncIterator[ClientEvent]:
+        """Everything the client sees, in order, ending with the one terminal."""
+        self._services.sessions.started(self)
+        self.feed(events.Start())
+        while True:
+            while not self._queue:
+                self._wake.clear()
+                await self._wake.wait()
+            event = self._queue.popleft()
+            if isinstance(event, outputs.Refusal):
+                raise messages.refusal_error(event)
+            if isinstance(event, outputs.Delta):
+                self._services.buffers.shrank(self, len(event.text))
+            yield event
+            if isinstance(event, outputs.Terminal):
+                return
+
+    def leave(self, reason: str) -> None:
+        """The client went away, or cancelled; nothing happens to a response that ended."""
+        self.feed(events.ClientGone(reason))
+        self._services.buffers.shrank(self, self.buffered_bytes)
+
+    def end_slow_client(self) -> None:
+        """The process needs the memory: this stream's client reads too slowly."""
+        self._loop.call_soon(self.feed, events.ClientGone("slow_client"))
+
+    # ---- the machine -------------------------------------------------------------------------------------------------
+
+    def feed(self, event: events.Event) -> None:
+        """Tells the machine what happened and does what it asks."""
+        for output in self._machine.handle(event, self._loop.time()):
+            _CARRY_OUT[type(output)](self, output)
+        self._arm_timer()
+        if self._machine.ended:
+            self._services.sessions.ended(self)
+            self._services.screen.close(self, self._machine.attempt)
+
+    @property
+    def attempt(self) -> int:
+        return self._machine.attempt
+
+    @property
+    def tenant(self) -> str:
+        return self.prepared.identity.tenant
+
+    @property
+    def snapshot_version(self) -> int:
+        return self._services.snapshot_version
+
+    def belongs_to(self, tenant_digest: bytes) -> bool:
+        return self.prepared.identity.tenant_digest == tenant_digest
+
+    def _arm_timer(self) -> None:
+        due = self._machine.next_deadline
+        if self._timer is not None and (due is None or self._timer.when() != due):
+            self._timer.cancel()
+            self._timer = None
+        if due is not None and self._timer is None:
+            self._timer = self._loop.call_at(due, self._tick)
+
+    def _tick(self) -> None:
+        self._timer = None
+        self.feed(events.Tick())
+
+    def _start(self, work: Coroutine[Any, Any, None]) -> None:
+        task = self._loop.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    # ---- to the client -----------------------------------------------------------------------------------------------
+
+    def _show(self, event: ClientEvent | outputs.Refusal) -> None:
+        if self._after_settling is not None:
+            self._after_settling.append(event)
+            return
+        self._queue.append(event)
+        self._wake.set()
+
+    def _show_delta(self, delta: outputs.Delta) -> None:
+        self._show(delta)
+        self._services.buffers.grew(self, len(delta.text))
+
+    def _settle(self, output: outputs.Settle) -> None:
+        """What follows waits until policy has confirmed, or a moment has passed."""
+        self._services.renewals.release(self.response_id)
+        self._after_settling = []
+        settlement = messages.settlement(output.settlement, self._reservation, self.snapshot_version)
+        settlement.retry_of = self.prepared.request.retry_of
+        self._start(self._settle_then_show(settlement))
+
+    async def _settle_then_show(self, settlement: policy_pb2.SettleRequest) -> None:
+        await self._services.settler.settle(settlement)
+        waiting, self._after_settling = self._after_settling or [], None
+        for event in waiting:
+            self._show(event)
+
+    # ---- to policy ---------------------------------------------------------------------------------------------------
+
+    def _admit(self, _: outputs.Admit) -> None:
+        self._start(self._ask_policy())
+
+    async def _ask_policy(self) -> None:
+        request = messages.admit_request(self._reservation, self.prepared)
+        try:
+            answer = await self._services.policy.admit(request)
+        except HeadraceError as error:
+            if error.reason == "policy_unavailable":  # it may have reserved: what it holds must be released
+                self.feed(events.PolicyLost())
+            else:
+                self.feed(events.AdmitRefused(error.reason, error.message, error.field or "", error.retry_after_s))
+            return
+        if not answer.admitted:
+            wait_s = answer.retry_after_ms / 1000 if answer.retry_after_ms else None
+            self.feed(events.AdmitRefused(answer.reason, answer.message, "", wait_s))
+            return
+        self._reservation = answer.reservation
+        self.prepared.rate_limits.extend(answer.rate_limits)
+        if not self._machine.ended:
+            self._services.renewals.hold(answer.reservation)
+        self.feed(events.Admitted(messages.screening(answer)))
+
+    def _screen(self, output: outputs.Screen) -> None:
+        self._services.screen.send(self, output)
+
+    def _screen_close(self, output: outputs.ScreenClose) -> None:
+        self._services.screen.close(self, output.attempt)
+
+    # ---- to the router -----------------------------------------------------------------------------------------------
+
+    def _route(self, output: outputs.Route) -> None:
+        self._start(self._ask_router(output))
+
+    async def _ask_router(self, output: outputs.Route) -> None:
+        left_s = max(0.001, self._ends_at - self._loop.time())
+        request = messages.route_request(self.response_id, self.prepared, output, left_s)
+        try:
+            answer = await self._services.router.route(request, left_s)
+        except HeadraceError as error:
+            wait_s = error.retry_after_s
+            self.feed(events.RouteRefused(output.attempt, error.reason, error.message, error.field or "", wait_s))
+            return
+        self._routes[output.attempt] = answer
+        self.feed(events.Routed(output.attempt, messages.decision(answer)))
+
+    def _report(self, output: outputs.Report) -> None:
+        self._services.router.report(messages.outcome(self.response_id, output))
+
+    # ---- to the worker -----------------------------------------------------------------------------------------------
+
+    def _submit(self, output: outputs.Submit) -> None:
+        route = self._routes[output.attempt]
+        submit = messages.submit(self.response_id, self.prepared, output, route)
+        submit.gateway_id = self._services.gateway_id
+        submit.snapshot_version = self.snapshot_version
+        submit.reservation = self._reservation.SerializeToString()
+        link = self._links[output.attempt] = self._services.workers.link(route.replica.endpoint)
+        link.submit(submit, AttemptReader(output.attempt, self.prepared, self.feed))
+
+    def _cancel(self, output: outputs.Cancel) -> None:
+        self._links[output.attempt].cancel(messages.cancel(self.response_id, self.prepared, output))
+
+    def _acknowledge(self, output: outputs.Ack) -> None:
+        self._links[output.attempt].acknowledge(self.response_id, output.attempt)
+
+
+_CARRY_OUT: dict[type, Callable[[Session, Any], None]] = {
+    outputs.Created: Session._show,
+    outputs.Delta: Session._show_delta,
+    outputs.ChoiceFinished: Session._show,
+    outputs.Terminal: Session._show,
+    outputs.Refusal: Session._show,
+    outputs.Settle: Session._settle,
+    outputs.Admit: Session._admit,
+    outputs.Screen: Session._screen,
+    outputs.ScreenClose: Session._screen_close,
+    outputs.Route: Session._route,
+    outputs.Report: Session._report,
+    outputs.Submit: Session._submit,
+    outputs.Cancel: Session._cancel,
+    outputs.Ack: Session._acknowledge,
+}

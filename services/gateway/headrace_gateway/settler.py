@@ -1,0 +1,85 @@
+"""Every settlement reaches policy, once: at once if policy answers, else from the outbox, also after a restart."""
+
+import asyncio
+import logging
+
+from headrace.v1 import policy_pb2 as pb
+from headrace_gateway.outbox import Outbox
+from headrace_gateway.upstreams.policy import PolicyClient
+from headrace_kit import telemetry
+from headrace_kit.errors import HeadraceError
+from headrace_kit.lifecycle import backoff_s
+
+log = logging.getLogger(__name__)
+SETTLE_WAIT_S = 0.05
+_BATCH = 100
+_late = telemetry.counter("settlements_late_total", "Settlements that went through the outbox")
+_waiting = telemetry.gauge("settlements_waiting", "Settlements in the outbox")
+
+
+class Settler:
+    """`settle` returns within SETTLE_WAIT_S whatever policy does."""
+
+    def __init__(self, policy: PolicyClient, outbox: Outbox) -> None:
+        self._policy, self._outbox = policy, outbox
+        self._wake = asyncio.Event()
+        self._sending: set[asyncio.Task[None]] = set()
+        if len(outbox):
+            self._wake.set()
+
+    async def settle(self, request: pb.SettleRequest) -> None:
+        """Sends it and waits briefly; what is not confirmed by then is kept on disk until it is."""
+        task = asyncio.create_task(self._send(request))
+        self._sending.add(task)
+        task.add_done_callback(self._sending.discard)
+        done, _ = await asyncio.wait([task], timeout=SETTLE_WAIT_S)
+        if not done:
+            self._keep(request)
+
+    async def run(self) -> None:
+        """Empties the outbox for ever; for `host.tasks.start`."""
+        attempt = 0
+        while True:
+            await self._wake.wait()
+            self._wake.clear()
+            while entries := self._outbox.oldest(_BATCH):
+                if await self._drain(entries):
+                    attempt = 0
+                else:
+                    await asyncio.sleep(backoff_s(attempt))
+                    attempt += 1
+
+    async def flush(self) -> None:
+        """Waits for what is on its way; what policy does not confirm stays in the outbox for the next start."""
+        while self._sending:
+            await asyncio.wait(self._sending)
+
+    async def _send(self, request: pb.SettleRequest) -> None:
+        response_id = request.reservation.response_id
+        try:
+            await self._policy.settle(request)
+        except HeadraceError as error:
+            log.warning("settle_failed", extra={"response_id": response_id, "detail": error.message})
+            self._keep(request)
+        else:
+            self._outbox.remove(response_id)
+            _waiting.set(len(self._outbox))
+
+    def _keep(self, request: pb.SettleRequest) -> None:
+        _late.inc()
+        self._outbox.put(request.reservation.response_id, request.SerializeToString())
+        _waiting.set(len(self._outbox))
+        self._wake.set()
+
+    async def _drain(self, entries: list[tuple[str, bytes]]) -> bool:
+        """Sends entries until policy does not answer."""
+        for response_id, serialized in entries:
+            try:
+                await self._policy.settle(pb.SettleRequest.FromString(serialized))
+            except HeadraceError as error:
+                if error.row.http != 503:
+                    log.error("settlement_refused", extra={"response_id": response_id, "detail": error.message})
+                return False
+            self._outbox.remove(response_id)
+        _waiting.set(len(self._outbox))
+        return True
