@@ -11,7 +11,7 @@ from headrace_worker.models.file_digest import sha256_of_file
 from headrace_worker.models.gguf_file import GgufFile
 from headrace_worker.models.model_config import ModelConfig
 from headrace_worker.models.weight_source import TensorInfo, WeightSource
-from headrace_worker.quant.gguf_blocks import dequantize
+from headrace_worker.quant.gguf_blocks import BlockTypeError
 
 _FAMILIES = frozenset({"llama", "qwen2", "qwen3"})
 _PERMUTED_FAMILIES = frozenset({"llama"})
@@ -86,20 +86,20 @@ def read_gguf_config(file: GgufFile) -> ModelConfig:
         max_position=file.positive(f"{family}.context_length"),
         rms_norm_eps=file.get(f"{family}.attention.layer_norm_rms_epsilon", float),
         rope_theta=file.get(f"{family}.rope.freq_base", float, 10_000.0),
-        tie_embeddings="output.weight" not in file.raw_tensors,
+        tie_embeddings="output.weight" not in file.tensors,
         rope_divisors=_rope_divisors(file, head_dim),
         sliding_windows=(window,) * num_layers if window > 0 else (),
-        qkv_bias="blk.0.attn_q.bias" in file.raw_tensors,
-        output_bias="blk.0.attn_output.bias" in file.raw_tensors,
-        mlp_bias="blk.0.ffn_down.bias" in file.raw_tensors,
+        qkv_bias="blk.0.attn_q.bias" in file.tensors,
+        output_bias="blk.0.attn_output.bias" in file.tensors,
+        mlp_bias="blk.0.ffn_down.bias" in file.tensors,
     )
 
 
 def _vocab_size(file: GgufFile) -> int:
-    embedding = file.raw_tensors.get("token_embd.weight")
+    embedding = file.tensors.get("token_embd.weight")
     if embedding is None:
         raise CheckpointError(file.path.name, "token_embd.weight is missing")
-    return int(embedding.shape[-1])
+    return embedding.shape[0]
 
 
 def _rope_divisors(file: GgufFile, head_dim: int) -> tuple[float, ...]:
@@ -107,10 +107,10 @@ def _rope_divisors(file: GgufFile, head_dim: int) -> tuple[float, ...]:
 
     Very old files hold the frequencies themselves under this name; those are recomputed from the base, not read.
     """
-    raw = file.raw_tensors.get(_ROPE_FREQS)
-    if raw is None:
+    tensor = file.tensors.get(_ROPE_FREQS)
+    if tensor is None:
         return ()
-    divisors = dequantize(raw).flatten()
+    divisors = tensor.dequantize().flatten()
     if divisors.shape[0] != head_dim // 2 or not bool(torch.isfinite(divisors).all()):
         raise CheckpointError(file.path.name, f"{_ROPE_FREQS} must hold {head_dim // 2} finite numbers")
     if bool((divisors < 1).any()) or bool((divisors == 1).all()):
@@ -124,19 +124,16 @@ class GgufWeights(WeightSource):
     def __init__(self, file: GgufFile, config: ModelConfig) -> None:
         self._file = file
         self._config = config
-        self._raw = {our_name(name): raw for name, raw in file.raw_tensors.items() if name != _ROPE_FREQS}
+        self._tensors = {our_name(name): tensor for name, tensor in file.tensors.items() if name != _ROPE_FREQS}
 
     def tensors(self) -> Mapping[str, TensorInfo]:
         file = self._file.path.name
-        return {
-            name: TensorInfo(tuple(int(size) for size in reversed(raw.shape)), file, int(raw.n_bytes))
-            for name, raw in self._raw.items()
-        }
+        return {name: TensorInfo(tensor.shape, file, tensor.num_bytes) for name, tensor in self._tensors.items()}
 
     def read(self, name: str) -> Tensor:
         try:
-            tensor = dequantize(self._raw[name])
-        except NotImplementedError as error:
+            tensor = self._tensors[name].dequantize()
+        except BlockTypeError as error:
             raise UnsupportedModelError(f"{self._file.path.name}: {name}: {error}") from None
         if self._config.family in _PERMUTED_FAMILIES:
             if ".q_proj." in name:

@@ -1,19 +1,44 @@
 """GGUF's block-quantized tensors -> float32, through the `gguf` package, which defines the formats."""
 
-from typing import Any
+import math
+import mmap
 
 import numpy
 import torch
 from torch import Tensor
 
 
-def dequantize(tensor: Any) -> Tensor:
-    """A `gguf.ReaderTensor` as float32 in row-major shape (GGUF lists dimensions fastest first).
+class BlockTypeError(ValueError):
+    """A block type that `gguf` does not know or cannot expand, or a row that is no whole number of blocks."""
 
-    Raises NotImplementedError for a block type that the package cannot expand.
-    """
-    from gguf.quants import dequantize as expand
 
-    values = numpy.asarray(expand(tensor.data, tensor.tensor_type), dtype=numpy.float32)
-    shape = tuple(int(size) for size in reversed(tensor.shape))
-    return torch.from_numpy(numpy.require(values.reshape(shape), requirements=["C", "W"]))
+class GgufTensor:
+    """A tensor inside a memory map. Shape is row-major; rows are whole numbers of blocks."""
+
+    def __init__(self, data: mmap.mmap, begin: int, shape: tuple[int, ...], type_number: int) -> None:
+        from gguf import GGML_QUANT_SIZES, GGMLQuantizationType
+
+        try:
+            self._type = GGMLQuantizationType(type_number)
+            block_size, block_bytes = GGML_QUANT_SIZES[self._type]
+        except (ValueError, KeyError):
+            raise BlockTypeError(f"block type {type_number} is not known") from None
+        row_size = shape[-1] if shape else 1
+        if row_size % block_size:
+            raise BlockTypeError(f"rows of {row_size} are not whole {self._type.name} blocks of {block_size}")
+        self.shape = shape
+        self.begin = begin
+        self._data = data
+        self._row_bytes = row_size // block_size * block_bytes
+        self.num_bytes = math.prod(shape[:-1]) * self._row_bytes
+
+    def dequantize(self) -> Tensor:
+        """float32 values in the tensor's shape; what was stored as float32 shares the file's map."""
+        from gguf.quants import dequantize
+
+        raw = numpy.frombuffer(self._data, numpy.uint8, self.num_bytes, self.begin).reshape(-1, self._row_bytes)
+        try:
+            values = dequantize(raw, self._type)
+        except NotImplementedError:
+            raise BlockTypeError(f"{self._type.name} blocks cannot be expanded") from None
+        return torch.from_numpy(numpy.ascontiguousarray(values, dtype=numpy.float32)).reshape(self.shape)
