@@ -110,7 +110,7 @@ class AdminServicer(fleet_pb2_grpc.AdminServicer):
 
     async def ListKeys(self, request: Any, context: Any) -> fleet_pb2.ListKeysResponse:
         self._enter(context, "ListKeys")
-        return fleet_pb2.ListKeysResponse(keys=[_key(key) for key in self._ledger.keys(request.tenant)])
+        return fleet_pb2.ListKeysResponse(keys=[_key(key) for key in self._ledger.list_keys(request.tenant)])
 
     async def RevokeKey(self, request: Any, context: Any) -> fleet_pb2.RevokeKeyResponse:
         self._enter(context, "RevokeKey")

@@ -98,7 +98,7 @@ class Ledger:
     def history(self, limit: int) -> list[Version]:
         return self._store.history(limit)
 
-    def keys(self, tenant: str = "") -> list[StoredKey]:
+    def list_keys(self, tenant: str = "") -> list[StoredKey]:
         return self._store.list_keys(tenant)
 
     def create_key(self, wanted: StoredKey) -> tuple[StoredKey, str]:

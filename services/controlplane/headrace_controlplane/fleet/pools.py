@@ -72,5 +72,6 @@ class Pool:
         context, sequence = self.max_context_tokens, self.max_sequence_tokens
         if context is not None and sequence is not None and sequence > context:
             yield Problem(
-                join(path, "max_sequence_tokens"), f"expected <= max_context_tokens ({context}), got {sequence}"
+                join(path, "max_sequence_tokens"),
+                f"expected an integer <= max_context_tokens ({context}), got {sequence}",
             )

@@ -1,0 +1,143 @@
+"""Real processes: they outlive the launcher, are adopted, and no replica ever has two of them."""
+
+import json
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from headrace_controlplane.launcher.base import Launched, LaunchSpec
+from headrace_controlplane.launcher.process import ProcessLauncher
+
+Launch = Callable[..., ProcessLauncher]
+SLEEPER = "import time; print('awake', flush=True); time.sleep(600)"
+STUBBORN = (
+    "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print('awake', flush=True); time.sleep(600)"
+)
+
+
+def spec(code: str = SLEEPER, replica_id: str = "cpu-0", drain_s: float = 0.0) -> LaunchSpec:
+    return LaunchSpec(replica_id, "cpu", "m", "digest", (sys.executable, "-c", code), drain_s)
+
+
+def until(condition: Callable[[], bool], limit_s: float = 20.0) -> None:
+    deadline = time.monotonic() + limit_s
+    while not condition():
+        assert time.monotonic() < deadline, f"not within {limit_s} s"
+        time.sleep(0.01)
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    return tmp_path
+
+
+@pytest.fixture
+def launch(root: Path) -> Iterator[Launch]:
+    """Makes launchers over one directory, as control planes come and go; what still runs at the end is killed."""
+    made: list[ProcessLauncher] = []
+
+    def make(wall: Callable[[], float] = time.time) -> ProcessLauncher:
+        made.append(ProcessLauncher(root, wall=wall))
+        return made[-1]
+
+    yield make
+    for child in [child for launcher in made for child in launcher._children.values()]:
+        if child.poll() is None:
+            child.kill()
+        child.wait()
+
+
+def only(launcher: ProcessLauncher) -> Launched:
+    (seen,) = launcher.observe()
+    return seen
+
+
+def awake(root: Path) -> bool:
+    log = root / "cpu-0.log"
+    return log.exists() and "awake" in log.read_text()
+
+
+def test_a_started_replica_is_seen_with_its_pid_and_its_own_session(root: Path, launch: Launch) -> None:
+    launcher = launch()
+    launcher.start(spec())
+    seen = only(launcher)
+    assert seen.alive
+    until(lambda: awake(root))
+    assert os.getsid(only(launcher).pid) == only(launcher).pid
+    assert json.loads((root / "cpu-0.json").read_text())["pid"] == seen.pid
+
+
+def test_another_launcher_adopts_it(root: Path, launch: Launch) -> None:
+    launch().start(spec())
+    until(lambda: awake(root))
+    seen = only(launch())
+    assert (seen.alive, seen.spec) == (True, spec())
+
+
+def test_a_second_process_of_one_replica_gives_way(root: Path, launch: Launch) -> None:
+    """Also when the second launcher does not know that the first one has started it."""
+    first, second = launch(), launch()
+    first.start(spec())
+    until(lambda: awake(root))
+    pid = only(first).pid
+    second.start(spec())
+    until(lambda: "another process holds" in (root / "cpu-0.log").read_text())
+    until(lambda: only(second).pid == pid)
+    assert only(first).pid == pid
+
+
+def test_death_is_seen_with_its_last_words(root: Path, launch: Launch) -> None:
+    launcher = launch()
+    launcher.start(spec("import sys; print('no such model', file=sys.stderr); sys.exit(2)"))
+    until(lambda: not only(launcher).alive)
+    assert only(launcher).last_words == "ended with exit code 2: no such model"
+
+
+def test_a_pid_that_went_to_another_process_is_not_ours(root: Path, launch: Launch) -> None:
+    first = launch()
+    first.start(spec())
+    until(lambda: awake(root))
+    record = root / "cpu-0.json"
+    pid = json.loads(record.read_text())["pid"]
+    os.kill(pid, signal.SIGKILL)
+    until(lambda: not only(first).alive)
+    record.write_text(json.dumps({"pid": os.getpid(), "started_at": 1.0}))
+    assert not only(launch()).alive
+
+
+def test_stop_is_remembered_and_forget_leaves_only_the_log(root: Path, launch: Launch) -> None:
+    launcher = launch()
+    launcher.start(spec())
+    until(lambda: awake(root))
+    launcher.stop("cpu-0")
+    until(lambda: not only(launcher).alive)
+    assert only(launch()).stopping
+    launcher.forget("cpu-0")
+    assert [path.name for path in root.iterdir()] == ["cpu-0.log"]
+    assert launcher.observe() == []
+
+
+def test_one_that_does_not_leave_in_time_is_killed(root: Path, launch: Launch) -> None:
+    now = 1000.0
+    launcher = launch(lambda: now)
+    launcher.start(spec(STUBBORN, drain_s=5.0))
+    until(lambda: awake(root))
+    launcher.stop("cpu-0")
+    now = 1014.9
+    assert only(launcher).alive
+    now = 1015.1
+    until(lambda: not only(launcher).alive)
+
+
+def test_a_long_log_moves_aside(root: Path, launch: Launch) -> None:
+    with (root / "cpu-0.log").open("wb") as file:
+        file.truncate(17 * 1024 * 1024)
+    launcher = launch()
+    launcher.start(spec())
+    assert (root / "cpu-0.log.1").stat().st_size == 17 * 1024 * 1024
+    until(lambda: awake(root))
