@@ -51,10 +51,11 @@ class Health(health_pb2_grpc.HealthServicer):
     async def Watch(self, request: Any, context: Any) -> AsyncIterator[Any]:
         last = None
         while True:
-            changed, answer = self._changed, self._answer(request.service)
+            # Taken together: during the yield all three may change, and the last answer must still be told.
+            changed, answer, closed = self._changed, self._answer(request.service), self._closed
             if answer != last:
                 yield answer
-            if self._closed:
+            if closed:
                 return
             last = answer
             await changed.wait()

@@ -1,4 +1,3 @@
-import asyncio
 from typing import Any
 
 import grpc
@@ -50,22 +49,30 @@ async def test_check_needs_no_token_and_knows_each_component() -> None:
 async def test_watch_tells_each_change_once_and_ends_with_the_process() -> None:
     health = Health()
     async with serving(health=health) as address, channel(address) as opened:
-        watch, unknown = (stub_of(opened).Watch(request(name), timeout=10) for name in ("", "late"))
-        assert (await watch.read()).status == STATUS.SERVING
-        assert (await unknown.read()).status == STATUS.SERVICE_UNKNOWN
+        watch, unknown = (aiter(stub_of(opened).Watch(request(name), timeout=10)) for name in ("", "late"))
+        assert (await anext(watch)).status == STATUS.SERVING
+        assert (await anext(unknown)).status == STATUS.SERVICE_UNKNOWN
         health.add("late")
-        assert (await watch.read()).status == STATUS.NOT_SERVING
-        assert (await unknown.read()).status == STATUS.NOT_SERVING
+        assert (await anext(watch)).status == STATUS.NOT_SERVING
+        assert (await anext(unknown)).status == STATUS.NOT_SERVING
         health.not_serving("late", "another reason")
         health.serving("late")
-        assert (await watch.read()).status == STATUS.SERVING
+        assert (await anext(watch)).status == STATUS.SERVING
         health.drain()
         health.serving("late")
-        assert (await watch.read()).status == STATUS.NOT_SERVING
+        assert (await anext(watch)).status == STATUS.NOT_SERVING
         health.drain(end_watches=True)
-        assert await asyncio.wait_for(watch.read(), 5) is grpc.aio.EOF
+        assert [answer async for answer in watch] == []
 
 
 async def test_a_component_must_be_declared() -> None:
     with pytest.raises(AssertionError, match="undeclared health component ghost"):
         Health().serving("ghost")
+
+
+async def test_a_watch_still_busy_writing_is_told_the_end() -> None:
+    health = Health()
+    watch = health.Watch(request(), None)
+    assert (await anext(watch)).status == STATUS.SERVING
+    health.drain(end_watches=True)
+    assert [answer.status async for answer in watch] == [STATUS.NOT_SERVING]

@@ -125,13 +125,13 @@ async def test_a_stop_under_load_finishes_every_stream_and_tells_the_watchers(tm
     async with echo(tmp_path) as service:
         announced = await service.started()
         async with channel(announced["grpc"]) as opened:
-            watch = health_stub(opened).Watch(health_pb2.HealthCheckRequest(), timeout=20)
-            assert (await watch.read()).status == health_pb2.HealthCheckResponse.SERVING
+            watch = aiter(health_stub(opened).Watch(health_pb2.HealthCheckRequest(), timeout=20))
+            assert (await anext(watch)).status == health_pb2.HealthCheckResponse.SERVING
             count = opened.unary_stream("/test.Echo/count_stream")
             streams = [count(b"100", timeout=20) for _ in range(20)]
             assert [await stream.read() for stream in streams] == [b"0"] * 20
             service.process.send_signal(signal.SIGTERM)
-            assert (await watch.read()).status == health_pb2.HealthCheckResponse.NOT_SERVING
+            assert (await anext(watch)).status == health_pb2.HealthCheckResponse.NOT_SERVING
             rest = [[message async for message in stream] for stream in streams]
             assert [messages[-1] for messages in rest] == [b"99"] * 20
             assert {await stream.code() for stream in streams} == {grpc.StatusCode.OK}
@@ -158,10 +158,10 @@ async def test_a_second_signal_ends_the_process_at_once(tmp_path: Path) -> None:
         async with channel(announced["grpc"]) as opened:
             stream = opened.unary_stream("/test.Echo/hold_stream")(b"", timeout=20)
             assert await stream.read() == b"held"
-            watch = health_stub(opened).Watch(health_pb2.HealthCheckRequest(), timeout=20)
-            await watch.read()
+            watch = aiter(health_stub(opened).Watch(health_pb2.HealthCheckRequest(), timeout=20))
+            await anext(watch)
             service.process.send_signal(signal.SIGTERM)
-            assert (await watch.read()).status == health_pb2.HealthCheckResponse.NOT_SERVING
+            assert (await anext(watch)).status == health_pb2.HealthCheckResponse.NOT_SERVING
             service.process.send_signal(signal.SIGTERM)
             assert (await service.finished())[0] == 128 + signal.SIGTERM
         assert not service.announce.exists()
