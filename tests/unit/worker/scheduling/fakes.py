@@ -76,7 +76,7 @@ class PaperMachine:
         assert len(copied) == len(plan.copies), "two copies write one page"
         for target, ids in copied.items():
             self.slots[target] = ids + [None] * (self.page_tokens - len(ids))
-        writes = [write for row in plan.rows for write in self._writes(row)]
+        writes = [write for row in plan.rows for write in self.slots_written(row)]
         assert len(set(writes)) == len(writes), "two rows write one slot"
         for row in plan.rows:
             self._write(row)
@@ -91,7 +91,7 @@ class PaperMachine:
             return (self.outputs[row.handle][row.output_index - 1],)
         return row.token_ids
 
-    def _writes(self, row: PlanRow) -> list[tuple[int, int]]:
+    def slots_written(self, row: PlanRow) -> list[tuple[int, int]]:
         positions = range(max(row.start, row.write_from), row.start + len(row.token_ids))
         slots = [(row.page_table[at // self.page_tokens], at % self.page_tokens) for at in positions]
         assert all(page != NULL_PAGE for page, _ in slots)
@@ -187,6 +187,10 @@ class Driver:
         self.note(self.scheduler.take_events())
         if plan is not None:
             self.plans.append(plan)
+            for row in plan.rows:
+                # The end of a prompt is written for all choices that draw from it; every other write is for one.
+                holders = {self.scheduler.pool.holders(page) for page, _ in self.machine.slots_written(row)}
+                assert holders <= {max(1, len(row.samples))}, f"handle {row.handle} writes to pages of others"
             self.results.append(self.machine.execute(plan))
         return plan
 

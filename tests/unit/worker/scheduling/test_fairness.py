@@ -81,3 +81,15 @@ def test_a_tenant_with_twice_the_weight_gets_twice_the_tokens() -> None:
         driver.step()
     over = Counter(outcome.request.fair_key for outcome in driver.outcomes.values() if outcome.is_over)
     assert 38 <= over["double"] <= 42
+
+
+def test_what_is_charged_is_what_was_computed() -> None:
+    """A prompt token once unless it was cached, an output token twice, all by the weight."""
+    driver = Driver(make_limits())
+    driver.submit([5] * 40, 4, fair_key="first")
+    driver.run()
+    assert driver.scheduler.room.fairness["first"] == 40 + 2 * 4
+    driver.submit([5] * 40, 4, fair_key="second", weight=2.0)
+    driver.run()
+    # It starts where the last one is.
+    assert driver.scheduler.room.fairness["second"] == 48 + (8 + 2 * 4) / 2

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 
+import pytest
 from hypothesis import Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
@@ -171,7 +172,13 @@ class SchedulerMachine(RuleBasedStateMachine):
                 assert got[-1:] == [END] or finished.num_generated < outcome.request.max_output
 
 
+# Shrinking a failure takes minutes and the audit already says what is wrong.
+_PHASES = (Phase.explicit, Phase.generate)
+
 TestSchedulerMachine = SchedulerMachine.TestCase
-TestSchedulerMachine.settings = settings(
-    max_examples=60, stateful_step_count=40, phases=(Phase.explicit, Phase.generate)
-)
+TestSchedulerMachine.settings = settings(max_examples=150, stateful_step_count=40, phases=_PHASES)
+
+
+@pytest.mark.slow
+class TestLongSearch(TestSchedulerMachine):  # type: ignore[misc, valid-type]
+    settings = settings(max_examples=2000, stateful_step_count=80, phases=_PHASES)

@@ -92,6 +92,17 @@ def test_a_sequence_is_in_one_plan_unless_its_input_is_on_the_device() -> None:
         driver.run()
 
 
+@pytest.mark.parametrize("overlap", [False, True])
+def test_a_prompt_is_in_one_plan_at_a_time(overlap: bool) -> None:
+    driver = Driver(make_limits(overlap=overlap, max_chunk_tokens=16), depth=2)
+    driver.submit(48, 1)
+    assert driver.launch() is not None
+    assert driver.launch() is None
+    driver.collect()
+    assert driver.launch() is not None
+    driver.run()
+
+
 def test_an_overlapped_stop_costs_one_late_step() -> None:
     model = lambda context, choice: (END,) if len(context) == 20 else digest_model(context, choice)  # noqa: E731
     driver = Driver(make_limits(overlap=True), model=model, depth=2)
