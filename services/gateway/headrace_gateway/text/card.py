@@ -16,7 +16,7 @@ HUGGINGFACE, SCRIPTED = "huggingface", "scripted"
 
 SCRIPTED_TEMPLATE = (
     "<bos>{% for message in messages %}<|im_start|>{{ message.role }}\n{{ message.content }}<|im_end|>\n"
-    "{% endfor %}<|im_start|>assistant\n"
+    "{% endfor %}<|im_start|>assistant{{ '\n' }}"
 )
 _SCRIPTED_DIGEST = hashlib.sha256(b"headrace scripted tokenizer 1").digest()
 

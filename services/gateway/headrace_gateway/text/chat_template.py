@@ -1,16 +1,12 @@
 """A model's chat template: messages in, the spans of a prompt out. Jinja in a sandbox, as Hugging Face renders it.
 
-What people write can look like control markers. Every such look-alike in messages and tools is replaced by an
-unguessable placeholder before the template sees it and put back afterwards as plain text, so whatever the template does
-to the text, only markers that the template itself wrote come out as markers. Knows no token ids.
+What people write can look like control markers; see `disguise` for why none of it comes out as one. Knows no token ids.
 """
 
 from __future__ import annotations
 
 import json
-import re
-import secrets
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any, NoReturn
 
@@ -20,7 +16,8 @@ from jinja2.ext import Extension, loopcontrols
 from jinja2.parser import Parser
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
-from headrace_gateway.text.card import CardError
+from headrace_gateway.text.card import CardError, ModelCard
+from headrace_gateway.text.disguise import Disguise
 from headrace_gateway.text.tokenizer import Span
 from headrace_kit.errors import HeadraceError
 
@@ -63,20 +60,16 @@ def _environment() -> ImmutableSandboxedEnvironment:
 
 
 class ChatTemplate:
-    """A compiled template. `markers` are the texts of control tokens; `variables` are bos_token and its like."""
+    """The compiled template of a card that can chat. `markers` are the texts of its tokenizer's control tokens."""
 
-    def __init__(self, source: str, markers: Sequence[str], variables: Mapping[str, str]) -> None:
+    def __init__(self, card: ModelCard, markers: Sequence[str]) -> None:
+        assert card.chat_template is not None, "a card without a template cannot chat"
         try:
-            self._template = _environment().from_string(source)
+            self._template = _environment().from_string(card.chat_template)
         except jinja2.TemplateError as error:
             raise CardError("chat_template", f"does not compile: {error}") from None
-        self._variables = dict(variables)
-        self._markers = sorted(markers, key=len, reverse=True)
-        self._place = {marker: number for number, marker in enumerate(self._markers)}
-        # Digits survive whatever a template does to text: case, trimming, JSON.
-        self._nonce = f"{secrets.randbelow(10**30):030d}"
-        self._look_alike = re.compile("|".join(re.escape(marker) for marker in self._markers) or r"(?!)")
-        self._written = re.compile(f"({self._look_alike.pattern})|{self._nonce}([0-9]{{6}})")
+        self._variables = card.special_tokens
+        self._disguise = Disguise(markers)
 
     def render(
         self,
@@ -88,8 +81,8 @@ class ChatTemplate:
         """The prompt up to the assistant's turn; raises HeadraceError for messages that the template refuses."""
         context = {
             **self._variables,
-            "messages": self._disguise(messages),
-            "tools": self._disguise(tools) if tools else None,
+            "messages": [self._disguise.message(message) for message in messages],
+            "tools": self._disguise.value(tools) if tools else None,
             "add_generation_prompt": True,
             "strftime_now": now.strftime,
         }
@@ -102,41 +95,6 @@ class ChatTemplate:
                 if num_chars > max_chars:
                     raise HeadraceError("too_large", f"the chat template renders more than {max_chars} characters")
         except _FAULTS as error:
-            text = self._restore(str(error))
+            text = self._disguise.restore(str(error))
             raise HeadraceError("invalid_argument", f"the chat template refuses it: {text}", field="messages") from None
-        return list(self._spans("".join(parts)))
-
-    def _disguise(self, value: Any) -> Any:
-        """The same data with look-alikes replaced, in keys too."""
-        if isinstance(value, str):
-            return self._look_alike.sub(lambda found: f"{self._nonce}{self._place[found.group()]:06d}", value)
-        if isinstance(value, Mapping):
-            return {self._disguise(key): self._disguise(item) for key, item in value.items()}
-        if isinstance(value, list | tuple):
-            return [self._disguise(item) for item in value]
-        return value
-
-    def _restore(self, text: str) -> str:
-        return re.sub(f"{self._nonce}([0-9]{{6}})", lambda found: self._markers[int(found.group(1))], text)
-
-    def _spans(self, text: str) -> Iterator[Span]:
-        """Markers that the template wrote, and the texts between them with look-alikes put back."""
-        plain: list[str] = []
-        position = 0
-        for found in self._written.finditer(text):
-            plain.append(text[position : found.start()])
-            position = found.end()
-            if found.group(1) is None:
-                plain.append(self._markers[int(found.group(2))])
-                continue
-            yield from _text_span(plain)
-            plain = []
-            yield Span(found.group(1), True)
-        plain.append(text[position:])
-        yield from _text_span(plain)
-
-
-def _text_span(plain: Sequence[str]) -> Iterator[Span]:
-    text = "".join(plain)
-    if text:
-        yield Span(text, False)
+        return list(self._disguise.spans("".join(parts)))

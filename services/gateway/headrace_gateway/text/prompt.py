@@ -18,9 +18,7 @@ class PromptEncoder:
     def __init__(self, card: ModelCard) -> None:
         self.card = card
         self.tokenizer: Tokenizer = load_tokenizer(card)
-        self._template = None
-        if card.chat_template is not None:
-            self._template = ChatTemplate(card.chat_template, self.tokenizer.markers, card.special_tokens)
+        self._template = ChatTemplate(card, self.tokenizer.markers) if card.can_chat else None
 
     def chat(
         self, messages: Sequence[Mapping[str, Any]], tools: Sequence[Mapping[str, Any]] | None, now: datetime
