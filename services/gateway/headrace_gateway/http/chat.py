@@ -68,19 +68,24 @@ async def _stream(session: Session, chat: ChatRequest, events: AsyncIterator[Cli
         for choice in range(session.prepared.bounds.n):
             yield form.role(choice)
         async for event in events:
-            match event:
-                case outputs.Delta():
-                    yield form.delta(event.choice, event.text, event.logprobs)
-                case outputs.ChoiceFinished():
-                    yield form.finish(event.choice, event.reason)
-                case outputs.Terminal() if event.kind in ("completed", "incomplete"):
-                    if chat.include_usage:
-                        yield form.usage(event.usage)
-                    yield DONE
-                case outputs.Terminal():
-                    yield error_event(_error(event), session.response_id)
+            yield _written(form, event, chat.include_usage, session.response_id)
     finally:
         session.leave("disconnect")
+
+
+def _written(form: ChatFormat, event: ClientEvent, include_usage: bool, response_id: str) -> bytes:
+    """One event as the bytes of its chunks."""
+    match event:
+        case outputs.Delta():
+            return form.delta(event.choice, event.text, event.logprobs)
+        case outputs.ChoiceFinished():
+            return form.finish(event.choice, event.reason)
+        case outputs.Terminal() if event.kind in ("completed", "incomplete"):
+            return (form.usage(event.usage) if include_usage else b"") + DONE
+        case outputs.Terminal():
+            return error_event(_error(event), response_id)
+        case _:
+            raise AssertionError(f"{event} is no event after created")
 
 
 async def _whole(session: Session, chat: ChatRequest, events: AsyncIterator[ClientEvent]) -> Response:

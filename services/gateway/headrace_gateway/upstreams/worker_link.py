@@ -84,8 +84,11 @@ class WorkerLink:
         call = self._stub.Attach(self._outgoing())
         cause = "the worker ended the stream"
         try:
-            while (frame := await asyncio.wait_for(call.read(), frame_timeout_s)) is not grpc.aio.EOF:
-                self._take(frame)
+            frames = aiter(call)
+            while True:
+                self._take(await asyncio.wait_for(anext(frames), frame_timeout_s))
+        except StopAsyncIteration:
+            pass
         except TimeoutError:
             cause = f"no frame for {frame_timeout_s:g} s"
         except grpc.aio.AioRpcError as error:
