@@ -1,0 +1,174 @@
+"""What becomes of a request: picked, held until one is ready, or refused with a reason and a wait."""
+
+import asyncio
+import random
+import time
+
+import pytest
+
+from headrace.v1 import worker_pb2
+from headrace_kit.errors import HeadraceError
+from headrace_router.demand import Demand
+from headrace_router.dispatcher import Dispatcher
+from headrace_router.scoring import Ask
+from tests.unit.router.fakes import Fleet, full, row, until
+
+ASK = Ask(model="m", slo_class="standard", num_prompt_tokens=100, max_output_tokens=28)
+
+
+def dispatcher(fleet: Fleet, demand: Demand | None = None) -> Dispatcher:
+    return Dispatcher(fleet.rules, fleet.table, demand or Demand(), random.Random(1))
+
+
+def fleet_of(*ready: str, **pool: object) -> Fleet:
+    fleet = Fleet(time.monotonic, **pool)
+    if ready:
+        fleet.ready(*ready)
+    return fleet
+
+
+async def refusal(fleet: Fleet, ask: Ask = ASK, total_left_s: float = 0.0) -> HeadraceError:
+    with pytest.raises(HeadraceError) as caught:
+        await dispatcher(fleet).pick(ask, total_left_s)
+    return caught.value
+
+
+async def test_a_ready_replica_is_picked_at_once() -> None:
+    picked = await dispatcher(fleet_of("w-1")).pick(ASK, 0.0)
+    assert picked.replica.row.ref.id == "w-1"
+    assert picked.held_s < 0.1
+
+
+async def test_from_zero_the_request_is_held_until_one_is_ready() -> None:
+    """B156."""
+    fleet, demand = fleet_of(), Demand()
+    held = asyncio.create_task(dispatcher(fleet, demand).pick(ASK, 60.0))
+    await until(lambda: demand.num_held("m") == 1)
+    fleet.ready("w-1")
+    picked = await held
+    assert picked.replica.row.ref.id == "w-1"
+    assert demand.num_held("m") == 0
+
+
+async def test_nobody_is_held_longer_than_the_pool_says() -> None:
+    error = await refusal(fleet_of(hold_ms=30))
+    assert (error.reason, error.row.http) == ("no_replica", 503)
+    assert error.retry_after_s is not None
+    assert error.retry_after_s >= 1
+
+
+async def test_nor_longer_than_the_client_waits() -> None:
+    started = time.monotonic()
+    assert (await refusal(fleet_of(), total_left_s=0.03)).reason == "no_replica"
+    assert time.monotonic() - started < 5
+
+
+async def test_a_full_hold_room_refuses_at_once() -> None:
+    """B156: hold queue 100: the 101st gets 503 with Retry-After."""
+    fleet, demand = fleet_of(max_held=100), Demand()
+    one = dispatcher(fleet, demand)
+    held = [asyncio.create_task(one.pick(ASK, 0.0)) for _ in range(100)]
+    await until(lambda: demand.num_held("m") == 100)
+    with pytest.raises(HeadraceError) as caught:
+        await one.pick(ASK, 0.0)
+    assert caught.value.reason == "no_replica"
+    assert caught.value.retry_after_s is not None
+    fleet.ready("w-1")
+    assert len(await asyncio.gather(*held)) == 100
+    assert demand.num_held("m") == 0
+
+
+async def test_a_client_that_goes_away_leaves_the_hold_room() -> None:
+    fleet, demand = fleet_of(), Demand()
+    held = asyncio.create_task(dispatcher(fleet, demand).pick(ASK, 0.0))
+    await until(lambda: demand.num_held("m") == 1)
+    held.cancel()
+    await asyncio.wait([held])
+    assert demand.num_held("m") == 0
+
+
+async def test_retry_after_is_what_is_left_of_a_start_up() -> None:
+    now = [0.0]
+    fleet = Fleet(lambda: now[0], hold_ms=1)
+    fleet.table.apply(full(row("w-1")))
+    now[0] = 40.0
+    fleet.say_ready("w-1")
+    fleet.table.apply(full(row("w-2")))
+    now[0] = 55.0
+    one = Dispatcher(fleet.rules, fleet.table, Demand(), random.Random(1), clock=lambda: now[0])
+    task = asyncio.create_task(one.pick(ASK, 0.001))
+    await asyncio.sleep(0)
+    now[0] = 56.0
+    with pytest.raises(HeadraceError) as caught:
+        await task
+    assert caught.value.retry_after_s == pytest.approx(24.0)
+
+
+async def test_when_all_have_refused_it_is_busy() -> None:
+    ask = Ask(model="m", slo_class="standard", excluded=frozenset({"w-1"}))
+    error = await refusal(fleet_of("w-1"), ask)
+    assert (error.reason, error.retry_after_s) == ("busy", 1.0)
+
+
+async def test_when_all_are_failing_the_wait_is_that_of_the_breaker() -> None:
+    fleet = fleet_of("w-1")
+    replica = fleet.table.get("w-1")
+    assert replica is not None
+    for _ in range(5):
+        replica.breaker.on_outcome("fault", time.monotonic(), 1.0)
+    error = await refusal(fleet)
+    assert error.reason == "no_replica"
+    assert error.retry_after_s == pytest.approx(1.0, abs=0.2)
+
+
+async def test_a_half_open_replica_gets_one_request() -> None:
+    fleet = fleet_of("w-1")
+    replica = fleet.table.get("w-1")
+    assert replica is not None
+    for _ in range(5):
+        replica.breaker.on_outcome("fault", time.monotonic() - 10, 1.0)
+    assert (await dispatcher(fleet).pick(ASK, 0.0)).replica is replica
+    assert (await refusal(fleet)).reason == "no_replica"
+
+
+@pytest.mark.parametrize(
+    ("ask", "reason"),
+    [
+        (Ask(model="nobody"), "model_not_found"),
+        (Ask(model="m", num_prompt_tokens=9000, max_output_tokens=1), "context_length_exceeded"),
+        (Ask(model="m", grammar=True), "invalid_argument"),
+        (Ask(model="m", logprobs=True), "invalid_argument"),
+    ],
+)
+async def test_what_no_replica_can_do_is_the_callers_mistake(ask: Ask, reason: str) -> None:
+    fleet = fleet_of()
+    fleet.ready("w-1", grammar=False, logprobs=False)
+    assert (await refusal(fleet, ask)).reason == reason
+
+
+async def test_a_class_that_no_pool_serves_is_told() -> None:
+    error = await refusal(fleet_of("w-1", classes=["batch"]))
+    assert (error.reason, error.field) == ("invalid_argument", "slo_class")
+
+
+async def test_a_fleet_that_keeps_no_replica_is_not_waited_for() -> None:
+    assert (await refusal(fleet_of(max_replicas=0))).reason == "no_replica"
+
+
+async def test_who_is_held_when_the_router_stops_is_told_so() -> None:
+    one = dispatcher(fleet_of())
+    held = asyncio.create_task(one.pick(ASK, 0.0))
+    await asyncio.sleep(0)
+    one.draining = True
+    with pytest.raises(HeadraceError, match="stopping"):
+        await held
+
+
+async def test_prediction_while_none_is_ready_is_that_of_the_last_replica() -> None:
+    fleet = fleet_of("w-1")
+    replica = fleet.table.get("w-1")
+    assert replica is not None
+    fleet.table.set_coefficients(replica, worker_pb2.StepModel(coefficients={"tokens": 0.01}))
+    one = dispatcher(fleet)
+    assert one.predicted_prefill_s(ASK) == pytest.approx(1.0)
+    assert one.predicted_prefill_s(ASK, replica) == pytest.approx(1.0)
