@@ -18,7 +18,9 @@ def build_runner(config: WorkerConfig, progress: Progress) -> Runner:
     """A runner with its model loaded. Raises RunnerError, or ConfigError for what its operator can correct."""
     if config.engine == "scripted":
         return ScriptedRunner(config)
-    raise ConfigError("engine", f"{config.engine} is not here yet")
+    from headrace_worker.execution.loading import load_torch_runner
+
+    return load_torch_runner(config, progress)
 
 
 def build_engine(

@@ -1,0 +1,68 @@
+"""KV pages as tensors, one pair per layer. Knows page numbers; who owns a page is the scheduler's business."""
+
+from __future__ import annotations
+
+import math
+import mmap
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from headrace_worker.attention.base import KvPages
+from headrace_worker.models.model_config import ModelConfig
+from headrace_worker.scheduling.plan import PageCopy
+
+
+@dataclass(frozen=True)
+class KvLayout:
+    """How a model's KV lies in memory."""
+
+    num_layers: int
+    num_kv_heads: int
+    head_dim: int
+    page_tokens: int
+    dtype: torch.dtype
+    device: torch.device
+
+    @classmethod
+    def of(cls, config: ModelConfig, page_tokens: int, dtype: torch.dtype, device: torch.device) -> KvLayout:
+        return cls(config.num_layers, config.num_kv_heads, config.head_dim, page_tokens, dtype, device)
+
+    @property
+    def bytes_per_token(self) -> int:
+        """Keys and values of all layers."""
+        return 2 * self.num_layers * self.num_kv_heads * self.head_dim * self.dtype.itemsize
+
+    @property
+    def bytes_per_page(self) -> int:
+        return self.bytes_per_token * self.page_tokens
+
+
+def _zeros(shape: tuple[int, ...], layout: KvLayout) -> Tensor:
+    """On CPU memory of the kernel's zero page: it becomes real as pages are first written, not all at start."""
+    if layout.device.type != "cpu":
+        return torch.zeros(shape, dtype=layout.dtype, device=layout.device)
+    anonymous = mmap.mmap(-1, math.prod(shape) * layout.dtype.itemsize)
+    return torch.frombuffer(anonymous, dtype=layout.dtype).view(shape)
+
+
+class KvCache:
+    """`num_pages` pages and the null page before them."""
+
+    def __init__(self, layout: KvLayout, num_pages: int) -> None:
+        self.layout = layout
+        self.num_pages = num_pages
+        shape = (num_pages + 1, layout.page_tokens, layout.num_kv_heads, layout.head_dim)
+        self.layers: list[KvPages] = [
+            KvPages(_zeros(shape, layout), _zeros(shape, layout)) for _ in range(layout.num_layers)
+        ]
+
+    def copy(self, copies: Sequence[PageCopy]) -> None:
+        """Copies the first slots of pages and clears the rest, whatever an earlier owner left there."""
+        for source, target, num_tokens in copies:
+            for pages in self.layers:
+                for tensor_PBKD in (pages.k_PBKD, pages.v_PBKD):
+                    tensor_PBKD[target, :num_tokens] = tensor_PBKD[source, :num_tokens]
+                    tensor_PBKD[target, num_tokens:] = 0

@@ -1,0 +1,41 @@
+"""From a configuration to a torch runner with its weights in memory. Knows no plans."""
+
+from __future__ import annotations
+
+import os
+
+import torch
+
+from headrace_worker.attention.registry import select_attention
+from headrace_worker.config import ConfigError, WorkerConfig
+from headrace_worker.execution.runner import Progress, RunnerError
+from headrace_worker.execution.torch_runner import Loaded, TorchRunner
+from headrace_worker.models.checkpoint import open_checkpoint
+from headrace_worker.models.errors import ModelError
+from headrace_worker.models.loader import load_model
+from headrace_worker.models.registry import BuildOptions
+
+_DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
+
+
+def load_torch_runner(config: WorkerConfig, progress: Progress) -> TorchRunner:
+    """Fetches, validates and loads the weights. Raises RunnerError (the text names the file) or ConfigError."""
+    if config.device == "cuda" and not torch.cuda.is_available():
+        raise ConfigError("device", "cuda was asked for and torch sees no such device")
+    torch.set_num_threads(config.threads or os.cpu_count() or 1)
+    try:
+        checkpoint = open_checkpoint(config.source, config.state_dir / "models", progress)
+        max_context = _max_context(config, checkpoint.config.max_position)
+        options = BuildOptions(config.device, _DTYPES[config.precision], config.deterministic)
+        model = load_model(checkpoint, options, progress)
+    except ModelError as error:
+        raise RunnerError(str(error)) from error
+    attention = select_attention(config.deterministic)
+    loaded = Loaded(checkpoint, model, attention, options.dtype, torch.device(config.device))
+    return TorchRunner(config, loaded, max_context)
+
+
+def _max_context(config: WorkerConfig, max_position: int) -> int:
+    if config.max_context is not None and config.max_context > max_position:
+        raise ConfigError("max_context", f"is {config.max_context}; the model knows {max_position} positions")
+    return config.max_context or max_position
