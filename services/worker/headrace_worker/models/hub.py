@@ -1,5 +1,7 @@
 """Models from the Hugging Face Hub, through `huggingface_hub`, which owns the protocol, the cache and the resuming."""
 
+import hashlib
+import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from fnmatch import fnmatch
@@ -32,6 +34,7 @@ def fetch_hub_model(model: HubModel, cache_dir: Path, progress: Progress, endpoi
     from huggingface_hub.errors import HTTPError  # type: ignore[attr-defined]
 
     where = f"hf:{model.repository}@{model.revision}"
+    cache_dir = cache_dir.resolve()
     api = HfApi(endpoint=endpoint)
     try:
         info = api.model_info(model.repository, revision=model.revision, files_metadata=True)
@@ -51,25 +54,31 @@ def fetch_hub_model(model: HubModel, cache_dir: Path, progress: Progress, endpoi
             arrival.complete(size)
     except (HTTPError, errors.LocalEntryNotFoundError) as error:
         raise ModelReferenceError(f"{where}: {name}: {_first_line(error)}") from None
+    _remember(model, cache_dir, Path(path).parent)
     progress("download", 1.0)
     return HubSnapshot(Path(path).parent, info.sha)
 
 
-def _from_cache(model: HubModel, cache_dir: Path, reason: str) -> HubSnapshot:
-    from huggingface_hub import errors, snapshot_download
+def _note(model: HubModel, cache_dir: Path) -> Path:
+    """Where we write down which commit of a revision is here as a whole; a fetch that broke off leaves no note."""
+    name = hashlib.sha256(f"{model.repository}@{model.revision}".encode()).hexdigest()
+    return cache_dir / "complete" / name
 
-    try:
-        found = snapshot_download(
-            model.repository,
-            revision=model.revision,
-            cache_dir=cache_dir,
-            local_files_only=True,
-            allow_patterns=[*WANTED],
-        )
-    except (errors.LocalEntryNotFoundError, errors.IncompleteSnapshotError):
-        raise ModelReferenceError(f"{reason}, and the cache does not hold this revision") from None
-    directory = Path(str(found))
+
+def _from_cache(model: HubModel, cache_dir: Path, reason: str) -> HubSnapshot:
+    note = _note(model, cache_dir)
+    directory = cache_dir / note.read_text() if note.exists() else None
+    if directory is None or not directory.is_dir():
+        raise ModelReferenceError(f"{reason}, and the cache does not hold this revision")
     return HubSnapshot(directory, directory.name)
+
+
+def _remember(model: HubModel, cache_dir: Path, directory: Path) -> None:
+    note = _note(model, cache_dir)
+    note.parent.mkdir(parents=True, exist_ok=True)
+    draft = note.with_suffix(f".{os.getpid()}")
+    draft.write_text(str(directory.relative_to(cache_dir)))
+    os.replace(draft, note)
 
 
 def _is_wanted(name: str) -> bool:
