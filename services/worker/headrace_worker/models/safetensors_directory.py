@@ -79,10 +79,12 @@ def _complete_shards(directory: Path) -> list[str]:
     names = sorted(path.name for path in directory.glob("*.safetensors"))
     if not names:
         raise CheckpointError("model.safetensors", f"is missing from {directory}, and so is {INDEX_NAME}")
-    for name in names:
-        if match := _SHARD_NAME.fullmatch(name):
-            for number in range(1, int(match["total"]) + 1):
-                sibling = f"{match['stem']}-{number:05d}-of-{match['total']}.safetensors"
-                if sibling not in names:
-                    raise CheckpointError(sibling, f"is missing from {directory}")
+    matches = [match for name in names if (match := _SHARD_NAME.fullmatch(name))]
+    expected = {
+        f"{match['stem']}-{number:05d}-of-{match['total']}.safetensors"
+        for match in matches
+        for number in range(1, int(match["total"]) + 1)
+    }
+    for missing in sorted(expected - set(names)):
+        raise CheckpointError(missing, f"is missing from {directory}")
     return names
