@@ -1,13 +1,15 @@
 """What can happen to a response: the inputs of its state machine.
 
 Plain frozen data. Knows no protobuf, socket or token id: the shell translates gRPC, HTTP, policy, router and worker
-messages into these, and turns token ids into text before it hands them over.
+messages into these, and turns token ids into text before it hands them over. What is made per token is a named tuple,
+which costs a fifth of a frozen dataclass.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import IntEnum
+from typing import NamedTuple
 
 
 class Screening(IntEnum):
@@ -131,8 +133,7 @@ class AttemptRefused:
     retry_after_s: float | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Tokens:
+class Tokens(NamedTuple):
     """New tokens of one choice, already text.
 
     `num_tokens` tokens arrived; `text` is what they let out (after detokenizing and stop strings), often "".

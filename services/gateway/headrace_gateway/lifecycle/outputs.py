@@ -1,11 +1,13 @@
 """What a response asks its shell to do: the outputs of its state machine.
 
-Plain frozen data, to be carried out in the order given. Knows no protobuf and no transport.
+Plain frozen data, to be carried out in the order given; a Delta, made per token, is a named tuple because that is
+cheaper. Knows no protobuf and no transport.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from .events import Decision
 from .settlement import Settlement, Usage
@@ -21,8 +23,7 @@ class Created:
     attempt: int
 
 
-@dataclass(frozen=True, slots=True)
-class Delta:
+class Delta(NamedTuple):
     """Text of one choice, never empty. `num_tokens` tokens are all out with it (0 if a token is only partly out)."""
 
     sequence_number: int

@@ -8,15 +8,13 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from headrace_gateway.text.detokenizer import Detokenizer
 from headrace_gateway.text.stop_strings import StopFilter, StopStrings
 
 
-@dataclass(frozen=True, slots=True)
-class TextStep:
+class TextStep(NamedTuple):
     """What some tokens let out; the fields are those of the lifecycle's `Tokens` event.
 
     `num_tokens` arrived; `num_shown` of these and earlier ones are all out with `text` (0 when it is empty), and
@@ -46,6 +44,8 @@ class ChoiceText:
 
     def feed(self, token_ids: Sequence[int], logprobs: Sequence[Any] | None = None) -> TextStep:
         """Take new tokens, with one log-probability entry each if asked for; raises HeadraceError decode_error."""
+        if len(token_ids) == 1 and logprobs is None and self._stops is None and not self._pending:
+            return self._feed_plain(token_ids[0])
         parts: list[str] = []
         stopped = self._stop_at is not None
         for place, token_id in enumerate(token_ids):
@@ -63,6 +63,18 @@ class ChoiceText:
         if self._stops is not None:
             text = self._stops.feed(text) + self._stops.finish()
         return self._step(0, text, None)
+
+    def _feed_plain(self, token_id: int) -> TextStep:
+        """The common case, one token with nothing held before it and no stops: its text goes straight out."""
+        detokenizer = self._detokenizer
+        text = detokenizer.feed(token_id)
+        self._num_tokens += 1
+        self._num_decoded += len(text)
+        if text and not detokenizer.is_incomplete:
+            self._num_out = self._num_decoded
+            return TextStep(1, text, 1, (), None)
+        self._pending.append((self._num_decoded + detokenizer.is_incomplete, None))
+        return self._step(1, text, None)
 
     def _feed_one(self, token_id: int, logprob: Any) -> str:
         text = self._detokenizer.feed(token_id)

@@ -202,21 +202,28 @@ def explore(terms: Terms, depth: int) -> tuple[int, int]:
     for _ in range(depth):
         following: list[World] = []
         for world in frontier:
-            here = world.key()
-            reached = world.fork()
-            for event in possible(world):
-                num_transitions += 1
-                reached.take(event)
-                key = reached.key()
-                if key == here:
-                    continue  # nothing that matters changed: the same copy will do for the next event
-                if key not in seen:
-                    seen.add(key)
-                    following.append(reached)
-                    must_end(reached)
-                reached = world.fork()
+            num_transitions += follow(world, seen, following)
         frontier = following
     return len(seen), num_transitions
+
+
+def follow(world: World, seen: set[tuple[object, ...]], following: list[World]) -> int:
+    """Take every possible event once; new worlds join `following`. Returns the number of events."""
+    here = world.key()
+    reached = world.fork()
+    num_events = 0
+    for event in possible(world):
+        num_events += 1
+        reached.take(event)
+        key = reached.key()
+        if key == here:
+            continue  # nothing that matters changed: the same copy will do for the next event
+        if key not in seen:
+            seen.add(key)
+            following.append(reached)
+            must_end(reached)
+        reached = world.fork()
+    return num_events
 
 
 def must_end(world: World) -> None:
