@@ -1,0 +1,63 @@
+"""The policy service's command: builds everything and wires it to the process. Knows all parts, does no work itself."""
+
+from headrace.v1 import policy_pb2_grpc, snapshot_pb2
+from headrace_kit import channels, serve, settings
+from headrace_kit.channels import Tls
+from headrace_kit.serve import Host
+from headrace_kit.snapshot import SnapshotClient
+from headrace_policy import redis_link
+from headrace_policy.book import Shelf
+from headrace_policy.config import PolicyConfig
+from headrace_policy.readiness import RedisHealth
+from headrace_policy.redis_ledger import RedisLedger
+from headrace_policy.redis_link import RedisLink
+from headrace_policy.servicer import PolicyServicer
+
+
+async def build(config: PolicyConfig, host: Host) -> None:
+    shelf, client = Shelf(), redis_link.connect(config.redis)
+    link = RedisLink(client)
+    host.on_close(client.aclose)
+    ledger = RedisLedger(link, lease_ms=round(config.lease_s * 1000))
+    policy_pb2_grpc.add_PolicyServicer_to_server(PolicyServicer(shelf, ledger), host.grpc)
+    follow(config, host, shelf)
+    host.tasks.start("redis", RedisHealth(host.health, link).run)
+
+
+def follow(config: PolicyConfig, host: Host, shelf: Shelf) -> None:
+    """The policy section of the snapshot; ready with the first."""
+    channel = channels.connect(config.controlplane, token=host.service_token, tls=host.tls)
+    host.on_close(channel.close)
+    snapshots = SnapshotClient(
+        channel,
+        snapshot_pb2.PolicySection,
+        shelf.apply,
+        service="policy",
+        instance=host.instance,
+        state_dir=config.state_dir,
+    )
+    snapshots.endpoint = config.advertise or host.grpc.address
+    host.health.add("snapshot")
+
+    async def first_snapshot() -> None:
+        await snapshots.first()
+        host.health.serving("snapshot")
+
+    host.tasks.start("snapshot", snapshots.run)
+    host.tasks.start("first_snapshot", first_snapshot)
+
+
+def main() -> None:
+    config = settings.load(PolicyConfig, service="policy")
+    tls = None
+    if config.tls_ca is not None and config.tls_cert is not None and config.tls_key is not None:
+        tls = Tls(config.tls_ca, config.tls_cert, config.tls_key)
+
+    async def compose(host: Host) -> None:
+        await build(config, host)
+
+    serve.run("policy", config, compose, tls=tls, otlp_endpoint=config.otlp_endpoint)
+
+
+if __name__ == "__main__":
+    main()

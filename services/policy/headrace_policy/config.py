@@ -1,0 +1,47 @@
+"""The policy service's one configuration. Keys, tenants, prices and rules are no configuration: they are snapshot."""
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal
+
+
+def _help(meaning: str) -> dict[str, str]:
+    return {"help": meaning}
+
+
+@dataclass(frozen=True, kw_only=True)
+class PolicyConfig:
+    """Who is calling, what they may spend, what may be said. Never sees a token id or a replica."""
+
+    service_token_file: Path = field(metadata=_help("file with the service token (decision 21)"))
+    state_dir: Path = field(metadata=_help("directory of the last good snapshot and of the usage journal"))
+    controlplane: str = field(metadata=_help("gRPC target of the control plane"))
+    redis: str = field(
+        repr=False,
+        metadata={**_help("unix:///PATH, redis://HOST:PORT or redis+cluster://HOST:PORT"), "secret": True},
+    )
+
+    advertise: str | None = field(default=None, metadata=_help("gRPC target of this process for others; none: bound"))
+    lease_s: float = field(default=30.0, metadata=_help("life of a reservation that nobody renews"))
+
+    grpc_listen: str = field(default="127.0.0.1:0", metadata=_help("address of the gRPC listener"))
+    http_listen: str = field(default="127.0.0.1:0", metadata=_help("address of the internal HTTP listener"))
+    announce: Path | None = field(default=None, metadata=_help("file that gets the bound addresses as JSON"))
+    drain_s: float = field(default=5.0, metadata=_help("time that calls in flight get when the process is stopped"))
+    log_level: Literal["debug", "info", "warning", "error"] = field(
+        default="info", metadata=_help("least level that is logged")
+    )
+    otlp_endpoint: str | None = field(default=None, metadata=_help("where spans go (OTLP over gRPC); none: nowhere"))
+    tls_ca: Path | None = field(default=None, metadata=_help("authority of mutual TLS; ca, cert and key come together"))
+    tls_cert: Path | None = field(default=None, metadata=_help("certificate of this service"))
+    tls_key: Path | None = field(default=None, metadata=_help("key of the certificate"))
+
+    def __post_init__(self) -> None:
+        if not self.redis.startswith(("unix://", "redis://", "rediss://", "redis+cluster://")):
+            raise ValueError("redis: expected unix:///PATH, redis://HOST:PORT or redis+cluster://HOST:PORT")
+        if not self.lease_s > 0:
+            raise ValueError(f"lease_s: must be positive, is {self.lease_s}")
+        if not self.drain_s >= 0:
+            raise ValueError(f"drain_s: must not be negative, is {self.drain_s}")
+        if len({self.tls_ca is None, self.tls_cert is None, self.tls_key is None}) > 1:
+            raise ValueError("tls_ca: ca, cert and key come together")
