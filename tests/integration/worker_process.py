@@ -66,9 +66,10 @@ class Worker:
     def readyz(self) -> int:
         return httpx.get(f"http://{self.http}/readyz", trust_env=False).status_code
 
-    def kill(self) -> None:
-        self.process.kill()
-        self.process.wait()
+    def progress(self) -> str:
+        """What the engine's health says."""
+        report = httpx.get(f"http://{self.http}/readyz", trust_env=False).json()
+        return str(report["components"]["engine"]["reason"])
 
 
 def start(directory: Path, *flags: str) -> subprocess.Popen[bytes]:

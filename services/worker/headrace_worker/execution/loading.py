@@ -22,12 +22,16 @@ def load_torch_runner(config: WorkerConfig, progress: Progress) -> TorchRunner:
     """Fetches, validates and loads the weights. Raises RunnerError (the text names the file) or ConfigError."""
     if config.device == "cuda" and not torch.cuda.is_available():
         raise ConfigError("device", "cuda was asked for and torch sees no such device")
+
+    def named(phase: str, share: float) -> None:
+        progress("weights" if phase == "load" else phase, share)
+
     torch.set_num_threads(config.threads or os.cpu_count() or 1)
     try:
-        checkpoint = open_checkpoint(config.source, config.state_dir / "models", progress)
+        checkpoint = open_checkpoint(config.source, config.state_dir / "models", named)
         max_context = _max_context(config, checkpoint.config.max_position)
         options = BuildOptions(config.device, _DTYPES[config.precision], config.deterministic)
-        model = load_model(checkpoint, options, progress)
+        model = load_model(checkpoint, options, named)
     except ModelError as error:
         raise RunnerError(str(error)) from error
     attention = select_attention(config.deterministic)

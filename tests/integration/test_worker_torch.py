@@ -1,0 +1,71 @@
+"""A worker with real weights over real gRPC: ready only after its warm-up, right, and gone with its parent."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from headrace.v1 import response_pb2, worker_pb2
+from tests.integration.worker_process import Client, Worker, eventually, pack, start, worker
+from tests.unit.worker.models.smollm2 import fetch_smollm2
+from tests.unit.worker.models.tiny import write_tiny
+
+ROOT = Path(__file__).parents[1]
+ANSWER: dict[str, Any] = json.loads((ROOT / "unit/worker/models/goldens/smollm2.json").read_text())["answers"][0]
+
+
+def engine_flags(source: Path) -> tuple[str, ...]:
+    sizes = ("--max-running", "16", "--max-batch-tokens", "256", "--num-pages", "256", "--threads", "1")
+    return ("--engine", "torch", "--source", str(source), *sizes)
+
+
+async def test_the_default_model_streams_the_known_answer(tmp_path: Path) -> None:
+    async with worker(tmp_path, *engine_flags(fetch_smollm2())) as running, Client(running.grpc) as client:
+        sampling = response_pb2.Sampling(temperature=0, logprobs=True, top_logprobs=2)
+        handle = await client.submit(pack(ANSWER["prompt_ids"]), max_output_tokens=12, sampling=sampling)
+        final = await client.final(handle, 30)
+        assert client.choice(handle).ids == ANSWER["output_ids"][: final.num_generated_tokens]
+        assert len(client.choice(handle).logprobs) == final.num_generated_tokens
+        assert final.device_us > 0 and final.prefill_ms > 0
+        description = await client.stub.Describe(worker_pb2.DescribeRequest(), timeout=5)
+        assert (description.kv_bytes_per_token, description.max_context_tokens) == (46_080, 8192)
+        assert description.weight_bytes > 500_000_000 and description.workspace_bytes > 0
+        assert set(description.startup_s) == {"load", "warm_up"}
+        assert await client.idle()
+
+
+@pytest.mark.parametrize("phase", ["loading", pytest.param("warming", marks=pytest.mark.slow)])
+async def test_no_engine_outlives_its_parent_at_any_phase(tmp_path: Path, phase: str) -> None:
+    """B112: kill -9 of the parent while it loads and while it warms up."""
+    process = start(tmp_path, *engine_flags(fetch_smollm2()), "--max-chunk-tokens", "240")
+    try:
+        announce = tmp_path / "announce.json"
+        await eventually(announce.exists, 30)
+        facts = json.loads(announce.read_text())
+        running = Worker(process, facts["grpc"], facts["http"], tmp_path / "log")
+        engine = psutil.Process(running.engine_pid())
+        await eventually(lambda: phase in running.progress(), 30)
+        assert running.readyz() == 503
+        process.kill()
+        process.wait()
+        await eventually(lambda: not engine.is_running() or engine.status() == psutil.STATUS_ZOMBIE, 5)
+    finally:
+        process.kill()
+        process.wait()
+
+
+async def test_a_missing_shard_refuses_to_start_and_names_the_file(tmp_path: Path) -> None:
+    source = write_tiny(tmp_path / "model", "llama")
+    (source / "model.safetensors").unlink()
+    process = start(tmp_path, *engine_flags(source))
+    try:
+        await eventually(lambda: process.poll() is not None, 30)
+    finally:
+        process.kill()
+        process.wait()
+    assert process.returncode == 1
+    assert "model.safetensors" in (tmp_path / "log").read_text()
