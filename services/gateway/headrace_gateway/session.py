@@ -12,10 +12,13 @@ from headrace.v1 import policy_pb2, routing_pb2
 from headrace_gateway import messages
 from headrace_gateway.attempt_reader import AttemptReader
 from headrace_gateway.lifecycle import Response, Terms, events, outputs
+from headrace_gateway.meter import Meter
 from headrace_gateway.prepared import Prepared
 from headrace_gateway.services import Services
 from headrace_gateway.upstreams.worker_link import WorkerLink
 from headrace_kit.errors import HeadraceError
+
+_MAX_AHEAD = 64  # events that wait before texts are joined
 
 ClientEvent = outputs.Created | outputs.Delta | outputs.ChoiceFinished | outputs.Terminal
 
@@ -36,6 +39,7 @@ class Session:
         self._queue: deque[ClientEvent | outputs.Refusal] = deque()
         self._wake = asyncio.Event()
         self._after_settling: list[ClientEvent | outputs.Refusal] | None = None
+        self._meter = Meter(response_id, prepared.model.name, self._loop.time())
         self._timer: asyncio.TimerHandle | None = None
         self._tasks: set[asyncio.Task[None]] = set()
 
@@ -51,12 +55,19 @@ class Session:
                 await self._wake.wait()
             event = self._queue.popleft()
             if isinstance(event, outputs.Refusal):
+                self._meter.refused(event)
                 raise messages.refusal_error(event)
             if isinstance(event, outputs.Delta):
                 self._services.buffers.shrank(self, len(event.text))
+                self._meter.delta(self._loop.time())
             yield event
             if isinstance(event, outputs.Terminal):
                 return
+
+    @property
+    def is_behind(self) -> bool:
+        """Whether the client reads more slowly than the worker writes."""
+        return len(self._queue) > _MAX_AHEAD
 
     def leave(self, reason: str) -> None:
         """The client went away, or cancelled; nothing happens to a response that ended."""
@@ -111,6 +122,10 @@ class Session:
         task.add_done_callback(self._tasks.discard)
 
     # ---- to the client -----------------------------------------------------------------------------------------------
+
+    def _end(self, terminal: outputs.Terminal) -> None:
+        self._meter.ended(terminal)
+        self._show(terminal)
 
     def _show(self, event: ClientEvent | outputs.Refusal) -> None:
         if self._after_settling is not None:
@@ -197,7 +212,7 @@ class Session:
         submit.snapshot_version = self.snapshot_version
         submit.reservation = self._reservation.SerializeToString()
         link = self._links[output.attempt] = self._services.workers.link(route.replica.endpoint)
-        link.submit(submit, AttemptReader(output.attempt, self.prepared, self.feed))
+        link.submit(submit, AttemptReader(output.attempt, self.prepared, self))
 
     def _cancel(self, output: outputs.Cancel) -> None:
         self._links[output.attempt].cancel(messages.cancel(self.response_id, self.prepared, output))
@@ -210,7 +225,7 @@ _CARRY_OUT: dict[type, Callable[[Session, Any], None]] = {
     outputs.Created: Session._show,
     outputs.Delta: Session._show_delta,
     outputs.ChoiceFinished: Session._show,
-    outputs.Terminal: Session._show,
+    outputs.Terminal: Session._end,
     outputs.Refusal: Session._show,
     outputs.Settle: Session._settle,
     outputs.Admit: Session._admit,

@@ -11,8 +11,10 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import grpc
 import psutil
 
+from headrace.v1 import worker_pb2, worker_pb2_grpc
 from headrace_cli.client import AsyncClient, Client
 
 ROOT = Path(__file__).parents[3]
@@ -86,6 +88,18 @@ class Platform:
     def engine_pids(self) -> list[int]:
         """Engine children of the workers."""
         return [child.pid for pid in self.worker_pids() for child in psutil.Process(pid).children()]
+
+    def load(self) -> worker_pb2.Load:
+        """What the first worker carries, by its own word."""
+        workers = [row for row in self.status()["services"] if row["name"].startswith("worker/")]
+        metadata = (("authorization", f"Bearer {self.service_token}"),)
+        with grpc.insecure_channel(workers[0]["grpc"], (("grpc.enable_http_proxy", 0),)) as channel:
+            stub: Any = worker_pb2_grpc.EngineStub(channel)
+            for event in stub.Watch(worker_pb2.WatchRequest(router_id="test"), timeout=10.0, metadata=metadata):
+                if event.WhichOneof("event") == "load":
+                    load: worker_pb2.Load = event.load
+                    return load
+        raise AssertionError("the watch ended without a load")
 
     def kill(self, service: str) -> None:
         """SIGKILL to one service; whoever supervises it starts it again."""
