@@ -35,6 +35,8 @@ AREA_OF_PATH: Mapping[str, str] = {
     "tests/unit/sim": "simulator",
     "tests/integration/test_worker_agent.py": "engine",
     "tests/integration/test_worker_faults.py": "engine",
+    "tests/integration/test_controlplane.py": "operations",
+    "tests/integration/test_router.py": "routing",
     "tests/integration/test_worker_streams.py": "engine",
     "tests/unit/worker": "engine",
     "tests/unit/worker/transfer": "split",

@@ -74,8 +74,8 @@ class Roster:
         while True:
             changed = self.changed
             await asyncio.to_thread(write_atomically, self._path, self.message().SerializeToString())
-            await changed.wait()
             await asyncio.sleep(_STORE_EVERY_S)
+            await changed.wait()
 
     def _announce(self) -> None:
         if self.registry.revision == self._seen:

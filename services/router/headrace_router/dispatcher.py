@@ -7,7 +7,7 @@ import asyncio
 import random
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from headrace_kit import telemetry
 from headrace_kit.errors import HeadraceError
@@ -32,7 +32,7 @@ class Picked:
 
     replica: Replica
     choice: Choice
-    held_s: float
+    held_s: float = 0.0
 
 
 class Dispatcher:
@@ -63,7 +63,7 @@ class Dispatcher:
     async def _pick(self, ask: Ask, total_left_s: float) -> Picked:
         pools = self._serving_pools(ask)
         started = self._clock()
-        picked = self._try(ask, started)
+        picked = self._try(ask)
         if picked is not None:
             return picked
         if self._demand.num_held(ask.model) >= max(pool.max_held for pool in pools):
@@ -82,22 +82,21 @@ class Dispatcher:
             waiting = asyncio.create_task(self._table.changed.wait())
             await asyncio.wait([waiting], timeout=min(left_s, _LOOK_AGAIN_S))
             await cancel_and_wait(waiting)
-            picked = self._try(ask, started)
+            picked = self._try(ask)
             if picked is not None:
-                return picked
+                return replace(picked, held_s=self._clock() - started)
         if self.draining:
             raise HeadraceError("draining", "this router is stopping", retry_after_s=_BUSY_RETRY_S)
         raise self._no_replica(ask, "none became ready in time")
 
-    def _try(self, ask: Ask, started: float) -> Picked | None:
+    def _try(self, ask: Ask) -> Picked | None:
         """A replica now, or None if it is worth waiting for one. Raises HeadraceError if it is not."""
         choice = choose(ask, self._table.views(ask.model), self._draws.random())
         if choice.picked is not None:
             replica = self._table.get(choice.picked.view.id)
             assert replica is not None, "a view was made of a replica of the table"
-            now = self._clock()
-            replica.breaker.on_pick(now)
-            return Picked(replica, choice, now - started)
+            replica.breaker.on_pick(self._clock())
+            return Picked(replica, choice)
         self._refuse(ask, choice)
         return None
 

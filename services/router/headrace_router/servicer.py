@@ -46,8 +46,8 @@ class RouterServicer(routing_pb2_grpc.RouterServicer):
         started, ask = self._clock(), _to_ask(request)
         self._demand.arrived(ask, request.bounds.n or 1)
         picked = await self._dispatcher.pick(ask, request.total_deadline_ms / 1000)
-        _decided.labels("yes" if picked.held_s >= 0.001 else "no").inc()
-        if picked.held_s < 0.001:
+        _decided.labels("yes" if picked.held_s else "no").inc()
+        if not picked.held_s:
             _seconds.observe(self._clock() - started)
         return self._decide(request, ask, picked)
 
