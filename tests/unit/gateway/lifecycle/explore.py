@@ -141,7 +141,7 @@ def _choice_key(choice: Choice, attempt: int, observer: Observer) -> tuple[objec
 
 
 def possible(world: World) -> Iterator[Event]:
-    """Everything that may happen next, faults and stale messages included."""
+    """Everything that may happen next, faults and stale messages included; of equal choices, one speaks for both."""
     machine, observer = world.response, world.observer
     yield Start()
     if machine.phase is not Phase.NEW:
@@ -228,7 +228,7 @@ def follow(world: World, seen: set[tuple[object, ...]], following: list[World]) 
 
 def must_end(world: World) -> None:
     """Silence from everybody still ends it: deadlines alone lead to the end."""
-    if world.response.phase is Phase.NEW:
+    if world.response.ended or world.response.phase is Phase.NEW:
         return
     last = world.fork()
     for _ in range(3):
