@@ -9,6 +9,7 @@ from headrace_worker.config import ConfigError, WorkerConfig
 from headrace_worker.engine import Engine
 from headrace_worker.execution.runner import Progress, Runner
 from headrace_worker.execution.scripted import ScriptedRunner
+from headrace_worker.execution.step_times import StepTimes, measured_prior
 from headrace_worker.scheduling.limits import Limits, LimitsError
 from headrace_worker.scheduling.prefix import HashBlock
 from headrace_worker.scheduling.scheduler import Scheduler
@@ -42,4 +43,6 @@ def build_engine(
         )
     except LimitsError as error:
         raise ConfigError(error.field, error.detail) from error
-    return Engine(Scheduler(limits, hash_block), runner, clock=clock)
+    prior = measured_prior(description.small_step_s, description.large_step_s, description.large_step_tokens)
+    times = StepTimes(prior)
+    return Engine(Scheduler(limits, hash_block, times), runner, times, clock=clock)

@@ -15,7 +15,7 @@ from collections.abc import Callable
 from itertools import islice
 
 from headrace.v1 import worker_pb2
-from headrace_worker import frames
+from headrace_worker import frames, records
 from headrace_worker.attempts import Attempt, Attempts
 from headrace_worker.engine import EngineOutput
 from headrace_worker.mailbox import Mailbox
@@ -73,6 +73,7 @@ class Dispatch:
                 self._send(Submit(request))
                 return
             refused = _refused(submit, "invalid_argument", request.detail, request.field)
+        records.record_refusal(refused.reason)
         mailbox.put_refused(refused)
 
     def cancel(self, mailbox: Mailbox, cancel: worker_pb2.Cancel) -> None:
@@ -95,8 +96,12 @@ class Dispatch:
     def deliver(self, output: EngineOutput) -> None:
         """What an engine step brought, each to its mailbox."""
         self._replica.note_load(output.load)
+        records.record_load(output.load)
+        if output.step_model is not None:
+            self._replica.note_step_model(output.step_model)
         for imbalance in output.imbalances:
             log.error("engine_imbalance", extra={"imbalance": imbalance})
+            records.record_imbalance()
         for event in output.events:
             attempt = self.attempts.of_handle(event.handle)
             if attempt is not None:
@@ -169,6 +174,7 @@ class Dispatch:
                 mailbox.put_progress(attempt.submit.handle, event.num_prefilled)
         else:
             assert isinstance(event, Refused), f"unknown event {event!r}"
+            records.record_refusal(event.reason)
             if mailbox is not None:
                 mailbox.put_refused(frames.to_refused(event, attempt))
             self._forget(attempt)
@@ -178,6 +184,7 @@ class Dispatch:
         assert not tally.ended, f"choice {final.choice} of {attempt.key} ended twice"
         tally.ended = True
         attempt.finals.append(final)
+        records.record_final(final, attempt.submit.traceparent)
         if final.kind == worker_pb2.FINAL_KIND_FAILED:
             extra = {"response_id": final.response_id, "attempt": final.attempt, "reason": final.reason}
             log.error("sequence_failed", extra={**extra, "choice": final.choice})

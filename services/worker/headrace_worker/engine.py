@@ -14,9 +14,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from headrace_worker.execution.runner import Rejected, Runner
+from headrace_worker.execution.step_times import StepTimes
+from headrace_worker.perf.step_model import StepModel
 from headrace_worker.scheduling.audit import audit
 from headrace_worker.scheduling.cancel import Cancel
-from headrace_worker.scheduling.chunking import StepTimePredictor
 from headrace_worker.scheduling.events import Accepted, Event, Finished, Refused
 from headrace_worker.scheduling.load import Load, report_load
 from headrace_worker.scheduling.page_events import PageEventBatch, PageKey
@@ -31,6 +32,7 @@ LEAST_PATIENCE_S = 10.0
 _OVERDUE_FACTOR = 4.0
 # How often a state that cannot move by itself is looked at again, if nothing says when.
 _LOOK_AGAIN_S = 0.05
+_TIMES_S = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +45,8 @@ class EngineOutput:
     pieces: dict[int, tuple[bytes, ...]] = field(default_factory=dict)
     device_s: dict[int, float] = field(default_factory=dict)
     pages: PageEventBatch | None = None
+    # The fitted step times, now and then.
+    step_model: StepModel | None = None
     # Equations that did not balance when the engine went idle.
     imbalances: tuple[str, ...] = ()
 
@@ -54,15 +58,15 @@ class Engine:
         self,
         scheduler: Scheduler,
         runner: Runner,
+        times: StepTimes,
         *,
-        predictor: StepTimePredictor | None = None,
         clock: Callable[[], float] = time.monotonic,
         audits: bool = True,
     ) -> None:
         self.scheduler = scheduler
         self.due_s = math.inf
         self._runner = runner
-        self._predictor = predictor
+        self._times = times
         self._clock = clock
         self._audits = audits
         self._step = 0
@@ -74,6 +78,7 @@ class Engine:
         self._device_s: dict[int, float] = {}
         self._rejected: list[Event] = []
         self._last_load: Load | None = None
+        self._times_told_s = -math.inf
 
     @property
     def has_work(self) -> bool:
@@ -120,11 +125,13 @@ class Engine:
         self._step = plan.step
         for request in plan.admitted:
             self._opened.pop(request.handle, None)
-        self.due_s = now + max(LEAST_PATIENCE_S, _OVERDUE_FACTOR * self._predict_s(plan))
+        self.due_s = now + max(LEAST_PATIENCE_S, _OVERDUE_FACTOR * self._times.predict(plan))
         ran = self._runner.run(plan)
         self.due_s = math.inf
         done = self._clock()
         self._attribute(plan, done - now)
+        if ran.wake_s is None:
+            self._times.observe(plan, done - now, done)
         self._moved, self._wake_s = ran.wake_s is None, ran.wake_s
         return self._report(self.scheduler.complete(ran.result, done), done)
 
@@ -137,14 +144,6 @@ class Engine:
         now = self._clock()
         times = [at for at in (self._wake_s, self.scheduler.next_deadline_s()) if at is not None]
         return max(0.0, min(times) - now) if times else _LOOK_AGAIN_S
-
-    def _predict_s(self, plan: Plan) -> float:
-        if self._predictor is None:
-            return 0.0
-        num_decodes = sum(1 for row in plan.rows if len(row.token_ids) == 1)
-        num_tokens = sum(len(row.token_ids) for row in plan.rows)
-        context = sum(row.start for row in plan.rows)
-        return self._predictor.predict_step_s(num_tokens - num_decodes, num_decodes, context)
 
     def _attribute(self, plan: Plan, took_s: float) -> None:
         """Share the step's time among its rows by their tokens."""
@@ -171,7 +170,16 @@ class Engine:
             return None
         self._last_load = load
         pages = batch if batch.events or batch.lost else None
-        return EngineOutput(self._step, tuple(events), load, pieces, device_s, pages, self._imbalances(events))
+        imbalances = self._imbalances(events)
+        return EngineOutput(
+            self._step, tuple(events), load, pieces, device_s, pages, self._news_of_times(now), imbalances
+        )
+
+    def _news_of_times(self, now: float) -> StepModel | None:
+        if now - self._times_told_s < _TIMES_S:
+            return None
+        self._times_told_s = now
+        return self._times.model
 
     def _note_end(self, first_handle: int) -> None:
         """A choice of an accepted request ended; if no plan ever told the runner, it must hear it from us."""

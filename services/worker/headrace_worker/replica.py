@@ -17,6 +17,7 @@ from headrace_kit.health import Health
 from headrace_worker.config import WorkerConfig
 from headrace_worker.execution.runner import RunnerDescription
 from headrace_worker.messages import Phase, Ready
+from headrace_worker.perf.step_model import StepModel
 from headrace_worker.scheduling.group import promised_pages
 from headrace_worker.scheduling.load import Load
 
@@ -41,6 +42,7 @@ class Replica:
         self.description: RunnerDescription | None = None
         self.startup_s: dict[str, float] = {}
         self.load: Load | None = None
+        self.step_model: StepModel | None = None
         self.version = 0
         self._loaded = self._draining = self._stalled = self._gone = False
         self._health = health
@@ -91,6 +93,10 @@ class Replica:
         if load != self.load:
             self.load = load
             self._notify()
+
+    def note_step_model(self, model: StepModel) -> None:
+        self.step_model = model
+        self._notify()
 
     def note_stall(self, stalled: bool) -> None:
         if stalled != self._stalled:

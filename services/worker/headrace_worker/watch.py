@@ -15,6 +15,7 @@ from typing import Any
 from headrace.v1 import worker_pb2
 from headrace_worker.dispatch import Dispatch
 from headrace_worker.messages import Command, ListPages, PageList
+from headrace_worker.perf.step_model import StepModel
 from headrace_worker.replica import Replica
 from headrace_worker.scheduling.load import Load
 from headrace_worker.scheduling.page_events import PageChange, PageEvent, PageEventBatch
@@ -91,6 +92,7 @@ class Watch:
         # The number of the next block event to send; None begins with the whole list.
         position = request.block_seq + 1 if request.epoch == replica.epoch else None
         epoch = replica.epoch
+        model: StepModel | None = None
         while True:
             version = replica.version
             if epoch != replica.epoch:
@@ -99,6 +101,9 @@ class Watch:
                 state = replica.state
                 yield self._event(state=state)
             yield self._event(load=self._load())
+            if replica.step_model is not None and replica.step_model is not model:
+                model = replica.step_model
+                yield self._event(step_model=_to_step_model(model))
             if state == worker_pb2.REPLICA_STATE_GONE:
                 return
             if request.want_blocks and replica.description is not None:
@@ -145,6 +150,10 @@ def _to_load(load: Load) -> worker_pb2.Load:
         num_total_pages=load.num_total_pages,
         oldest_wait_ms=load.oldest_wait_s * 1000,
     )
+
+
+def _to_step_model(model: StepModel) -> worker_pb2.StepModel:
+    return worker_pb2.StepModel(coefficients=model.to_mapping(), num_samples=model.num_samples)
 
 
 def _to_blocks(first_seq: int, events: list[PageEvent]) -> list[worker_pb2.BlockEvents]:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import NamedTuple, TypeAlias
 
 from headrace_worker.scheduling.plan import Plan, StepResult
@@ -67,7 +67,10 @@ class RunnerDescription:
     kv_pool_bytes: int = 0
     logprobs: bool = True
     card: bytes = b""
-    phases_s: dict[str, float] = field(default_factory=dict)
+    # Measured seconds of the smallest and the largest step of warm-up, and the tokens of the latter.
+    small_step_s: float = 0.0
+    large_step_s: float = 0.0
+    large_step_tokens: int = 1
 
 
 class RunnerError(Exception):

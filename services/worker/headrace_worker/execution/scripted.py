@@ -18,6 +18,8 @@ from headrace_worker.scheduling.request import Request
 MODEL = "scripted"
 DEFAULT_CONTEXT = 8192
 DEFAULT_NUM_PAGES = 4096
+# A guess that the first steps correct.
+SMALL_STEP_S = 1e-4
 _FINGERPRINT = hashlib.sha256(b"headrace scripted engine 1").digest()
 
 
@@ -63,6 +65,8 @@ class ScriptedRunner(Runner):
             page_tokens=config.page_tokens,
             num_pages=config.num_pages or DEFAULT_NUM_PAGES,
             precision="none",
+            small_step_s=SMALL_STEP_S,
+            large_step_s=SMALL_STEP_S,
             card=make_scripted_card(config.max_context or DEFAULT_CONTEXT, config.default_output, _FINGERPRINT),
         )
 

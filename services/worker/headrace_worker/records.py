@@ -1,0 +1,90 @@
+"""What a replica leaves behind for those who watch it: counters, gauges, and one span per choice. Decides nothing."""
+
+from __future__ import annotations
+
+import time
+
+from headrace.v1 import worker_pb2
+from headrace_kit import telemetry
+from headrace_worker.scheduling.load import Load
+
+_KINDS = {
+    worker_pb2.FINAL_KIND_STOP: "stop",
+    worker_pb2.FINAL_KIND_LENGTH: "length",
+    worker_pb2.FINAL_KIND_CANCELLED: "cancelled",
+    worker_pb2.FINAL_KIND_FAILED: "failed",
+}
+_sequences = telemetry.counter("worker_sequences_total", "Choices that ended, by how", ["kind"])
+_refusals = telemetry.counter("worker_refusals_total", "Requests that never ran, by reason", ["reason"])
+_tokens = telemetry.counter("worker_tokens_total", "Tokens by what became of them", ["kind"])
+_device = telemetry.counter("worker_device_seconds_total", "Device time attributed to choices that ended")
+_queue = telemetry.histogram("worker_queue_seconds", "From submit to acceptance")
+_prefill = telemetry.histogram("worker_prefill_seconds", "From acceptance to the first token")
+_gap = telemetry.histogram("worker_worst_gap_seconds", "Longest gap between two tokens of a choice")
+_running = telemetry.gauge("worker_running", "Choices that run")
+_waiting = telemetry.gauge("worker_waiting", "Requests that wait")
+_pages = telemetry.gauge("worker_pages", "KV pages by state", ["state"])
+_promised = telemetry.gauge("worker_promised_pages", "KV pages promised to running requests")
+_utilization = telemetry.gauge("worker_reservation_utilization", "Pages used of pages promised, over ended requests")
+_imbalances = telemetry.counter("worker_imbalances_total", "Equations that did not balance when the engine was idle")
+
+
+def record_load(load: Load) -> None:
+    _running.set(load.num_running)
+    _waiting.set(load.num_waiting)
+    _promised.set(load.num_promised_pages)
+    for state in ("free", "held", "cached", "quarantined"):
+        _pages.labels(state).set(getattr(load, f"num_{state}_pages"))
+    if load.reservation_utilization is not None:
+        _utilization.set(load.reservation_utilization)
+
+
+def record_refusal(reason: str) -> None:
+    _refusals.labels(reason).inc()
+
+
+def record_imbalance() -> None:
+    _imbalances.inc()
+
+
+def record_final(final: worker_pb2.Final, traceparent: str) -> None:
+    """Counts the end of a choice and closes its span, which ends now."""
+    _sequences.labels(_KINDS[final.kind]).inc()
+    _tokens.labels("generated").inc(final.num_generated_tokens)
+    _tokens.labels("late").inc(final.num_late_tokens)
+    _tokens.labels("accepted").inc(final.num_accepted_tokens)
+    if final.choice == 0:
+        _tokens.labels("prompt").inc(final.num_prompt_tokens)
+        _tokens.labels("cached").inc(final.num_cached_tokens)
+        _queue.observe(final.queue_ms / 1000)
+    _device.inc(final.device_us / 1e6)
+    if final.num_generated_tokens:
+        _prefill.observe(final.prefill_ms / 1000)
+        _gap.observe(final.worst_gap_ms / 1000)
+    _trace(final, traceparent)
+
+
+def _trace(final: worker_pb2.Final, traceparent: str) -> None:
+    if not traceparent:
+        return
+    end_ns = time.time_ns()
+    start_ns = end_ns - round((final.queue_ms + final.prefill_ms + final.decode_ms) * 1e6)
+    span = telemetry.tracer.start_span(
+        "worker.sequence", telemetry.extract({"traceparent": traceparent}), start_time=start_ns
+    )
+    span.set_attributes(
+        {
+            "response_id": final.response_id,
+            "attempt": final.attempt,
+            "choice": final.choice,
+            "reason": final.reason,
+            "num_prompt_tokens": final.num_prompt_tokens,
+            "num_cached_tokens": final.num_cached_tokens,
+            "num_generated_tokens": final.num_generated_tokens,
+            "queue_ms": final.queue_ms,
+            "prefill_ms": final.prefill_ms,
+            "decode_ms": final.decode_ms,
+            "worst_gap_ms": final.worst_gap_ms,
+        }
+    )
+    span.end(end_ns)
