@@ -5,12 +5,13 @@ The caller is known by then; nothing here waits for another service.
 
 import asyncio
 from datetime import datetime
-from typing import Any
 
 from headrace.v1 import inference_pb2 as pb
 from headrace.v1 import policy_pb2, prefix_chain, response_pb2
 from headrace_gateway import bounds
 from headrace_gateway.catalog import Catalog, ServedModel
+from headrace_gateway.conversation import callable_names, check_conversation, template_messages, template_tools
+from headrace_gateway.parsing.model_style import style_of
 from headrace_gateway.prepared import Prepared
 from headrace_gateway.sampling import check_sampling
 from headrace_gateway.text.stop_strings import StopStrings
@@ -19,7 +20,8 @@ from headrace_kit.errors import HeadraceError
 MAX_STOPS = 16
 MAX_STOP_CHARS = 1024
 MAX_NAME_CHARS = 256
-_ROLES = ("system", "developer", "user", "assistant", "tool")
+MAX_METADATA = 16
+MAX_METADATA_CHARS = 512
 _IN_THREAD_BYTES = 16 * 1024  # above this, tokenizing would be felt by the other streams
 
 
@@ -41,8 +43,8 @@ class Preparer:
         self, request: pb.GenerateRequest, identity: policy_pb2.Identity, deadline_s: float | None
     ) -> Prepared:
         """Raises HeadraceError that names the field."""
-        _check_shape(request)
         model = self._catalog.find(request.model)
+        _check_shape(request, model)
         ids = await self._encode(model, request)
         declared = _declare(request, len(ids), model)
         check_sampling(request.sampling, model.card.vocab_size, declared.max_output_tokens)
@@ -65,12 +67,14 @@ class Preparer:
             slo_class=self._slo_class(request, identity),
             session=f"{identity.tenant_digest.hex()}:{request.session_id}" if request.session_id else "",
             client_deadline_s=deadline_s,
+            tool_names=callable_names(request.chat),
         )
 
     async def count_tokens(self, request: pb.GenerateRequest, identity: policy_pb2.Identity) -> int:
         """Prompt tokens of a request."""
-        _check_input(request)
-        return len(await self._encode(self._catalog.find(request.model), request))
+        model = self._catalog.find(request.model)
+        _check_input(request, model)
+        return len(await self._encode(model, request))
 
     def _slo_class(self, request: pb.GenerateRequest, identity: policy_pb2.Identity) -> str:
         if request.slo_class and request.slo_class not in self._catalog.classes:
@@ -87,18 +91,12 @@ class Preparer:
 def _encode(model: ServedModel, request: pb.GenerateRequest) -> list[int]:
     match request.WhichOneof("input"):
         case "chat":
-            messages = [_template_message(message) for message in request.chat.messages]
-            return model.encoder.chat(messages, None, datetime.now())
+            messages = template_messages(request.chat.messages)
+            return model.encoder.chat(messages, template_tools(request.chat), datetime.now())
         case "text":
             return model.encoder.raw(request.text)
         case _:
             return model.encoder.checked(request.tokens.ids, "prompt")
-
-
-def _template_message(message: pb.Message) -> dict[str, Any]:
-    """A message as chat templates expect it; empty optional fields are absent."""
-    optional = {"name": message.name, "tool_call_id": message.tool_call_id}
-    return {"role": message.role, "content": message.content, **{key: text for key, text in optional.items() if text}}
 
 
 def _declare(request: pb.GenerateRequest, num_prompt: int, model: ServedModel) -> bounds.Bounds:
@@ -107,20 +105,23 @@ def _declare(request: pb.GenerateRequest, num_prompt: int, model: ServedModel) -
     return bounds.declare(num_prompt, max_output, n, model.limits)
 
 
-def _check_shape(request: pb.GenerateRequest) -> None:
-    _check_input(request)
+def _check_shape(request: pb.GenerateRequest, model: ServedModel) -> None:
+    _check_input(request, model)
     if request.adapter:
         raise _invalid("adapter", "adapters are not served yet")
-    if request.HasField("grammar"):
-        raise _invalid("grammar", "structured output is not served yet")
     if len(request.stop) > MAX_STOPS:
         raise _invalid("stop", f"at most {MAX_STOPS} strings, got {len(request.stop)}")
     for place, stop in enumerate(request.stop):
         if not 1 <= len(stop) <= MAX_STOP_CHARS:
             raise _invalid(f"stop[{place}]", f"must have 1 to {MAX_STOP_CHARS} characters, has {len(stop)}")
+    if len(request.metadata) > MAX_METADATA:
+        raise _invalid("metadata", f"at most {MAX_METADATA} pairs, got {len(request.metadata)}")
+    for key, value in request.metadata.items():
+        if not 1 <= len(key) <= MAX_METADATA_CHARS or len(value) > MAX_METADATA_CHARS:
+            raise _invalid("metadata", f"keys and values have at most {MAX_METADATA_CHARS} characters")
 
 
-def _check_input(request: pb.GenerateRequest) -> None:
+def _check_input(request: pb.GenerateRequest, model: ServedModel) -> None:
     match request.WhichOneof("input"):
         case None:
             raise _invalid("input", "one of chat, text and tokens is required")
@@ -129,19 +130,7 @@ def _check_input(request: pb.GenerateRequest) -> None:
         case "text" if not request.text:
             raise _invalid("prompt", "is empty")
         case "chat":
-            _check_chat(request.chat)
-
-
-def _check_chat(chat: pb.Conversation) -> None:
-    if not chat.messages:
-        raise _invalid("messages", "expected at least one message")
-    for place, message in enumerate(chat.messages):
-        if message.role not in _ROLES:
-            raise _invalid(f"messages[{place}].role", f"expected one of {', '.join(_ROLES)}")
-        if message.tool_calls:
-            raise _invalid(f"messages[{place}].tool_calls", "tool calls are not served yet")
-    if chat.tools or chat.tool_choice not in ("", "none", "auto"):
-        raise _invalid("tools" if chat.tools else "tool_choice", "tools are not served yet")
+            check_conversation(request.chat, takes_tools=style_of(model.encoder).takes_tools)
 
 
 def _text(request: pb.GenerateRequest) -> str:

@@ -4,6 +4,8 @@ from dataclasses import dataclass, field
 
 from headrace.v1 import inference_pb2, policy_pb2, response_pb2
 from headrace_gateway.catalog import ServedModel
+from headrace_gateway.parsing.model_style import style_of
+from headrace_gateway.parsing.parts import TextParser
 from headrace_gateway.text.stop_strings import StopStrings
 
 
@@ -26,6 +28,7 @@ class Prepared:
     slo_class: str
     session: str
     client_deadline_s: float | None
+    tool_names: frozenset[str] = frozenset()
     rate_limits: list[policy_pb2.RateLimit] = field(default_factory=list)
 
     @property
@@ -36,3 +39,7 @@ class Prepared:
     def continues_text(self) -> bool:
         """The output continues the prompt's own text: a leading space of its first token is real."""
         return bool(self.request.WhichOneof("input") != "chat")
+
+    def parser(self) -> TextParser | None:
+        """A fresh parser for one choice; None where text is only text."""
+        return None if self.continues_text else style_of(self.model.encoder).parser(self.tool_names)

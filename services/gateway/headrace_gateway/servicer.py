@@ -11,7 +11,8 @@ from headrace.v1 import inference_pb2_grpc, response_pb2
 from headrace_gateway.front import Front
 from headrace_gateway.lifecycle import outputs
 from headrace_gateway.lifecycle.settlement import Usage
-from headrace_gateway.session import ClientEvent, Session
+from headrace_gateway.parsed_stream import ParsedDelta, ParsedEvent, ParsedStream
+from headrace_gateway.session import Session
 from headrace_kit.errors import REASONS
 
 
@@ -25,9 +26,13 @@ class InferenceServicer(inference_pb2_grpc.InferenceServicer):
         self, request: pb.GenerateRequest, context: grpc.aio.ServicerContext[Any, Any]
     ) -> AsyncIterator[pb.ResponseEvent]:
         session = await self._front.open(request, credential(context), context.time_remaining())
+        stream = ParsedStream(session)
         try:
-            async for event in session.stream():
-                yield response_event(session, event)
+            async for event in stream.events():
+                message = response_event(session, event)
+                if stream.num_reasoning_tokens and isinstance(event, outputs.Terminal):
+                    getattr(message, event.kind).usage.num_reasoning_tokens = stream.num_reasoning_tokens
+                yield message
         finally:
             session.leave("disconnect")
 
@@ -61,7 +66,7 @@ def bearer(header: str) -> str:
     return token.strip() if scheme.lower() == "bearer" else ""
 
 
-def response_event(session: Session, event: ClientEvent) -> pb.ResponseEvent:
+def response_event(session: Session, event: ParsedEvent) -> pb.ResponseEvent:
     """One event of the machine as the contract has it."""
     message = pb.ResponseEvent(response_id=session.response_id, sequence_number=event.sequence_number)
     match event:
@@ -70,6 +75,8 @@ def response_event(session: Session, event: ClientEvent) -> pb.ResponseEvent:
             message.delta.num_tokens = event.num_tokens
             if event.logprobs:
                 message.delta.logprobs.extend(event.logprobs)  # type: ignore[arg-type]
+        case ParsedDelta():
+            message.delta.CopyFrom(_parsed_delta(event))
         case outputs.Created():
             message.created.CopyFrom(_created(session))
         case outputs.ChoiceFinished():
@@ -78,6 +85,15 @@ def response_event(session: Session, event: ClientEvent) -> pb.ResponseEvent:
         case outputs.Terminal():
             _set_terminal(message, event)
     return message
+
+
+def _parsed_delta(event: ParsedDelta) -> pb.Delta:
+    delta = pb.Delta(choice=event.choice, text=event.text, num_tokens=event.num_tokens, reasoning=event.reasoning)
+    delta.logprobs.extend(event.logprobs)  # type: ignore[arg-type]
+    if (call := event.tool_call) is not None:
+        piece = pb.ToolCallDelta(index=call.index, id=call.call_id, name=call.name, arguments=call.arguments)
+        delta.tool_call.CopyFrom(piece)
+    return delta
 
 
 def _created(session: Session) -> pb.Created:
