@@ -31,7 +31,7 @@ def settings(fleet: Fleet, pool_name: str) -> dict[str, str]:
     flags: dict[str, object | None] = {
         "engine": pool.engine,
         "model": pool.model,
-        "source": None if model.source == "scripted" else model.source.removeprefix("dir:"),
+        "source": None if model.source == "scripted" else model.source,
         "revision": model.revision,
         "device": pool.device,
         "precision": pool.precision,

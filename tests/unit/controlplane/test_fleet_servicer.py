@@ -1,0 +1,310 @@
+"""The Fleet service over real gRPC on loopback: versions, lists, leases, artifacts."""
+
+import asyncio
+import hashlib
+import time
+from collections.abc import AsyncIterator, Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pytest
+
+from headrace.v1 import fleet_pb2, fleet_pb2_grpc, response_pb2, snapshot_pb2, worker_pb2
+from headrace_controlplane import fleet_servicer
+from headrace_controlplane.artifacts import CHUNK_BYTES, Artifacts
+from headrace_controlplane.demand import DemandBoard
+from headrace_controlplane.fleet_servicer import FleetServicer, FleetState, reachable
+from headrace_controlplane.ledger import Ledger
+from headrace_controlplane.registry import Record
+from headrace_controlplane.roster import Roster
+from headrace_controlplane.subscribers import Subscribers
+from headrace_kit import channels
+from headrace_kit.errors import from_rpc_error
+from headrace_kit.health import Health
+from headrace_kit.listeners import GrpcListener
+from headrace_kit.snapshot import SnapshotClient
+from tests.unit.controlplane.fakes import SCRIPTED, scripted
+
+TOKEN = "fleet-test-token"
+CARD = b"{}" * CHUNK_BYTES
+DIGEST = hashlib.sha256(CARD).digest()
+READY = worker_pb2.REPLICA_STATE_READY
+
+
+async def until(condition: Callable[[], Any], limit_s: float = 10.0) -> None:
+    deadline = time.monotonic() + limit_s
+    while not condition():
+        assert time.monotonic() < deadline, f"not within {limit_s} s"
+        await asyncio.sleep(0.001)
+
+
+@dataclass
+class Plane:
+    """A served control plane without its process."""
+
+    state: FleetState
+    draining: asyncio.Event
+    channel: grpc.aio.Channel
+
+    @property
+    def stub(self) -> Any:
+        return fleet_pb2_grpc.FleetStub(self.channel)
+
+
+@pytest.fixture
+async def plane(ledger: Ledger, tmp_path: Path) -> AsyncIterator[Plane]:
+    ledger.apply(SCRIPTED, "")
+    roster = Roster(tmp_path / "replicas.pb", lease_s=10.0)
+    state = FleetState(ledger, roster, Artifacts(tmp_path / "artifacts"), Subscribers(), DemandBoard())
+    draining = asyncio.Event()
+    listener = GrpcListener("127.0.0.1:0", Health(), token=TOKEN)
+    fleet_pb2_grpc.add_FleetServicer_to_server(FleetServicer(state, draining), listener)
+    await listener.start()
+    async with channels.connect(listener.address, token=TOKEN) as channel:
+        yield Plane(state, draining, channel)
+    await listener.stop(0)
+
+
+def heartbeat(replica_id: str = "w-0", epoch: str = "e1", **facts: Any) -> fleet_pb2.Heartbeat:
+    ref = response_pb2.ReplicaRef(id=replica_id, epoch=epoch, endpoint="127.0.0.1:9")
+    row = {"ref": ref, "model": "scripted", "revision": "1", "state": READY, **facts}
+    return fleet_pb2.Heartbeat(replica=fleet_pb2.Replica(**row))
+
+
+async def beat(plane: Plane, message: fleet_pb2.Heartbeat) -> fleet_pb2.Directive:
+    call = plane.stub.Register()
+    await call.write(message)
+    directive = await call.read()
+    await call.done_writing()
+    assert isinstance(directive, fleet_pb2.Directive), await call.details()
+    return directive
+
+
+def chunks(content: bytes, digest: bytes) -> Iterator[fleet_pb2.ArtifactChunk]:
+    yield fleet_pb2.ArtifactChunk(digest=digest, total_bytes=len(content), kind="model_card", data=content[:1000])
+    yield fleet_pb2.ArtifactChunk(data=content[1000:])
+
+
+async def test_three_subscribers_all_come_to_run_each_version(plane: Plane, tmp_path: Path) -> None:
+    """B159: each pulls for itself; none can take a change away from the others."""
+    clients = []
+    for i in range(3):
+        client = SnapshotClient(
+            plane.channel,
+            snapshot_pb2.RouterSection,
+            lambda section: None,
+            service="router",
+            instance=f"r{i}",
+            state_dir=tmp_path / f"r{i}",
+        )
+        clients.append((client, asyncio.create_task(client.run())))
+    await until(lambda: len(list(plane.state.subscribers)) == 3)
+    for replicas in range(2, 9):
+        plane.state.ledger.apply(scripted(min=replicas), "")
+    await until(lambda: all(client.version == 8 for client, _ in clients))
+    await until(lambda: [s.version for s in plane.state.subscribers] == [8, 8, 8])
+    for _, task in clients:
+        task.cancel()
+    await asyncio.gather(*(task for _, task in clients), return_exceptions=True)
+    await until(lambda: not list(plane.state.subscribers))
+
+
+async def test_a_refused_version_is_not_sent_again_and_the_next_one_is(plane: Plane, tmp_path: Path) -> None:
+    offered: list[int] = []
+
+    def apply(section: snapshot_pb2.RouterSection) -> None:
+        offered.append(section.pools[0].min_replicas)
+        if section.pools[0].min_replicas == 2:
+            raise ValueError("two is not for me")
+
+    client = SnapshotClient(
+        plane.channel, snapshot_pb2.RouterSection, apply, service="router", instance="r", state_dir=tmp_path / "r"
+    )
+    task = asyncio.create_task(client.run())
+    await until(lambda: client.version == 1)
+    plane.state.ledger.apply(scripted(min=2), "")
+    await until(lambda: any(s.nacked == 2 for s in plane.state.subscribers))
+    (subscriber,) = plane.state.subscribers
+    assert (subscriber.version, subscriber.error) == (1, "two is not for me")
+    plane.state.ledger.changed.set()
+    await asyncio.sleep(0.05)
+    assert offered == [1, 2]
+    plane.state.ledger.apply(scripted(min=3), "")
+    await until(lambda: client.version == 3)
+    await until(lambda: subscriber.version == 3 and subscriber.nacked == 0)
+    task.cancel()
+    await asyncio.wait([task])
+
+
+async def test_each_audience_gets_its_own_section(plane: Plane) -> None:
+    assert plane.state.ledger.current is not None
+    for audience, content in plane.state.ledger.current.sections.items():
+        call = plane.stub.WatchSnapshot(iter([fleet_pb2.SnapshotAck(service=audience, instance="i")]))
+        snapshot = await call.read()
+        assert (snapshot.version, snapshot.section) == (1, content)
+        assert snapshot.hash == hashlib.sha256(content).digest()
+        call.cancel()
+
+
+@pytest.mark.parametrize(
+    ("ack", "field"),
+    [
+        (fleet_pb2.SnapshotAck(service="stranger", instance="i"), "service"),
+        (fleet_pb2.SnapshotAck(service="router"), "instance"),
+    ],
+)
+async def test_a_subscription_must_say_whose_it_is(plane: Plane, ack: fleet_pb2.SnapshotAck, field: str) -> None:
+    call = plane.stub.WatchSnapshot(iter([ack]))
+    with pytest.raises(grpc.aio.AioRpcError) as caught:
+        await call.read()
+    assert from_rpc_error(caught.value, fallback="internal").field == field
+
+
+async def test_a_store_that_was_lost_numbers_on_above_its_subscribers(plane: Plane) -> None:
+    call = plane.stub.WatchSnapshot(iter([fleet_pb2.SnapshotAck(service="router", instance="r", last_good=41)]))
+    assert (await call.read()).version == 42
+    call.cancel()
+
+
+async def test_the_list_comes_whole_then_changes_come(plane: Plane) -> None:
+    await beat(plane, heartbeat("w-0"))
+    call = plane.stub.WatchReplicas(fleet_pb2.WatchReplicasRequest(instance="i", revision=999))
+    first = await call.read()
+    assert (first.full, [r.ref.id for r in first.replicas]) == (True, ["w-0"])
+    assert 9_000 < first.replicas[0].lease_ms <= 10_000
+    await beat(plane, heartbeat("w-1"))
+    second = await call.read()
+    assert (second.full, [r.ref.id for r in second.replicas], second.registry_id) == (False, ["w-1"], first.registry_id)
+    assert second.revision > first.revision
+    await beat(plane, heartbeat("w-0", state=worker_pb2.REPLICA_STATE_GONE))
+    assert list((await call.read()).removed) == ["w-0"]
+    call.cancel()
+
+
+async def test_the_whole_list_comes_again_and_again(plane: Plane, monkeypatch: pytest.MonkeyPatch) -> None:
+    """B74: an event that was lost, wherever, is healed by the next list."""
+    monkeypatch.setattr(fleet_servicer, "RELIST_S", 0.02)
+    call = plane.stub.WatchReplicas(fleet_pb2.WatchReplicasRequest(instance="i"))
+    assert [(await call.read()).full for _ in range(3)] == [True, True, True]
+    call.cancel()
+
+
+async def test_a_lease_runs_out_without_any_event() -> None:
+    roster = Roster(Path("/nowhere"), lease_s=0.05, clock=time.monotonic)
+    roster.heartbeat(Record("w-0", "e1", "127.0.0.1:9"))
+    task = asyncio.create_task(roster.run_out_leases())
+    await until(lambda: len(roster.registry) == 0)
+    roster.heartbeat(Record("w-1", "e1", "127.0.0.1:9"))
+    await until(lambda: len(roster.registry) == 0)
+    task.cancel()
+    await asyncio.wait([task])
+
+
+async def test_a_replaced_epoch_is_told_to_stop(plane: Plane) -> None:
+    assert not (await beat(plane, heartbeat(epoch="e1"))).stop
+    assert not (await beat(plane, heartbeat(epoch="e2"))).stop
+    assert (await beat(plane, heartbeat(epoch="e1"))).stop
+
+
+@pytest.mark.parametrize(
+    ("change", "field"),
+    [
+        ({"ref": response_pb2.ReplicaRef(epoch="e", endpoint="x")}, "replica.ref.id"),
+        ({"ref": response_pb2.ReplicaRef(id="w", endpoint="x")}, "replica.ref.epoch"),
+        ({"ref": response_pb2.ReplicaRef(id="w", epoch="e")}, "replica.ref.endpoint"),
+        ({"state": 0}, "replica.state"),
+        ({"state": 77}, "replica.state"),
+        ({"role": "juggler"}, "replica.role"),
+    ],
+)
+async def test_a_heartbeat_that_says_too_little_is_refused(plane: Plane, change: dict[str, Any], field: str) -> None:
+    call = plane.stub.Register()
+    await call.write(heartbeat(**change))
+    with pytest.raises(grpc.aio.AioRpcError) as caught:
+        await call.read()
+    error = from_rpc_error(caught.value, fallback="internal")
+    assert (error.reason, error.field) == ("invalid_argument", field)
+
+
+async def test_an_unknown_card_is_asked_for_and_then_part_of_the_next_version(plane: Plane) -> None:
+    assert (await beat(plane, heartbeat(card_digest=DIGEST))).send_card
+    answer = await plane.stub.PutArtifact(chunks(CARD, DIGEST), timeout=10)
+    assert answer.digest == DIGEST
+    assert plane.state.ledger.card("scripted", "1") == DIGEST
+    assert plane.state.ledger.version == 2
+    assert not (await beat(plane, heartbeat(card_digest=DIGEST))).send_card
+    assert plane.state.ledger.version == 2
+    parts = [part async for part in plane.stub.GetArtifact(fleet_pb2.GetArtifactRequest(digest=DIGEST), timeout=10)]
+    assert (len(parts), parts[0].total_bytes, parts[0].digest) == (2, len(CARD), DIGEST)
+    assert b"".join(part.data for part in parts) == CARD
+
+
+async def test_a_card_stays_while_someone_carries_it(plane: Plane) -> None:
+    other = hashlib.sha256(b"other").digest()
+    await plane.stub.PutArtifact(chunks(CARD, DIGEST), timeout=10)
+    await plane.stub.PutArtifact(chunks(b"other", other), timeout=10)
+    await beat(plane, heartbeat("w-0", card_digest=DIGEST))
+    await beat(plane, heartbeat("w-1", card_digest=other))
+    assert plane.state.ledger.card("scripted", "1") == DIGEST
+    await beat(plane, heartbeat("w-0", state=worker_pb2.REPLICA_STATE_GONE))
+    await beat(plane, heartbeat("w-1", card_digest=other))
+    assert plane.state.ledger.card("scripted", "1") == other
+
+
+@pytest.mark.parametrize("digest", [b"", b"x" * 32])
+async def test_an_artifact_that_is_not_what_it_says_is_refused(plane: Plane, digest: bytes) -> None:
+    with pytest.raises(grpc.aio.AioRpcError) as caught:
+        await plane.stub.PutArtifact(chunks(CARD, digest), timeout=10)
+    assert caught.value.code() == grpc.StatusCode.INVALID_ARGUMENT
+    with pytest.raises(grpc.aio.AioRpcError):
+        await plane.stub.GetArtifact(fleet_pb2.GetArtifactRequest(digest=digest), timeout=10).read()
+
+
+async def test_demand_is_kept_per_router_while_it_is_fresh() -> None:
+    now = [0.0]
+    board = DemandBoard(lambda: now[0])
+    for name in ("a", "b"):
+        board.note(fleet_pb2.DemandReport(router_id=name))
+    now[0] = 4.9
+    board.note(fleet_pb2.DemandReport(router_id="a"))
+    assert {report.router_id for report in board.fresh()} == {"a", "b"}
+    now[0] = 5.1
+    assert {report.router_id for report in board.fresh()} == {"a"}
+
+
+async def test_a_demand_report_needs_a_router(plane: Plane) -> None:
+    with pytest.raises(grpc.aio.AioRpcError) as caught:
+        await plane.stub.Demand(fleet_pb2.DemandReport(), timeout=5)
+    assert caught.value.code() == grpc.StatusCode.INVALID_ARGUMENT
+    await plane.stub.Demand(fleet_pb2.DemandReport(router_id="r"), timeout=5)
+    assert len(plane.state.demand.fresh()) == 1
+
+
+async def test_long_streams_end_when_the_process_stops(plane: Plane) -> None:
+    snapshots = plane.stub.WatchSnapshot()
+    await snapshots.write(fleet_pb2.SnapshotAck(service="router", instance="r"))
+    assert await snapshots.read() is not grpc.aio.EOF
+    replicas = plane.stub.WatchReplicas(fleet_pb2.WatchReplicasRequest())
+    assert await replicas.read() is not grpc.aio.EOF
+    register = plane.stub.Register()
+    await register.write(heartbeat())
+    assert await register.read() is not grpc.aio.EOF
+    plane.draining.set()
+    for call in (snapshots, replicas, register):
+        assert await asyncio.wait_for(call.read(), 5) is grpc.aio.EOF
+
+
+@pytest.mark.parametrize(
+    ("endpoint", "peer", "expected"),
+    [
+        ("10.0.0.1:5", "ipv4:10.9.9.9:1234", "10.0.0.1:5"),
+        ("0.0.0.0:5", "ipv4:10.9.9.9:1234", "10.9.9.9:5"),
+        ("[::]:5", "ipv6:%5Bfd00::1%5D:1234", "[fd00::1]:5"),
+        ("0.0.0.0:5", "unix:", "127.0.0.1:5"),
+        ("", "ipv4:10.9.9.9:1234", ""),
+    ],
+)
+def test_an_endpoint_that_means_all_addresses_is_made_one(endpoint: str, peer: str, expected: str) -> None:
+    assert reachable(endpoint, peer) == expected
