@@ -6,12 +6,17 @@ from headrace_kit.channels import Tls
 from headrace_kit.serve import Host
 from headrace_kit.snapshot import SnapshotClient
 from headrace_policy import redis_link
+from headrace_policy.admitter import Admitter
+from headrace_policy.allowance import Allowance
 from headrace_policy.book import Shelf
+from headrace_policy.bookkeeper import Bookkeeper
 from headrace_policy.config import PolicyConfig
+from headrace_policy.journal import Journal
 from headrace_policy.readiness import RedisHealth
 from headrace_policy.redis_ledger import RedisLedger
 from headrace_policy.redis_link import RedisLink
-from headrace_policy.servicer import PolicyServicer
+from headrace_policy.regrets import Regrets
+from headrace_policy.servicer import Desk, PolicyServicer
 
 
 async def build(config: PolicyConfig, host: Host) -> None:
@@ -19,8 +24,24 @@ async def build(config: PolicyConfig, host: Host) -> None:
     link = RedisLink(client)
     host.on_close(client.aclose)
     ledger = RedisLedger(link, lease_ms=round(config.lease_s * 1000))
-    policy_pb2_grpc.add_PolicyServicer_to_server(PolicyServicer(shelf, ledger), host.grpc)
+    journal = Journal(config.state_dir / "journal.sqlite")
+    bookkeeper = Bookkeeper(shelf, ledger, link, journal)
+    regrets = Regrets(shelf, bookkeeper)
+    admitter = Admitter(shelf, ledger, Allowance(), regrets)
+    desk = Desk(shelf, ledger, admitter, bookkeeper, journal)
+    policy_pb2_grpc.add_PolicyServicer_to_server(PolicyServicer(desk), host.grpc)
+
+    async def close_journal() -> None:
+        try:
+            await bookkeeper.flush()
+        finally:
+            journal.close()
+
+    host.on_close(close_journal)
     follow(config, host, shelf)
+    host.tasks.start("journal", bookkeeper.flush_for_ever)
+    host.tasks.start("tour", bookkeeper.tour_for_ever)
+    host.tasks.start("regrets", regrets.run)
     host.tasks.start("redis", RedisHealth(host.health, link).run)
 
 

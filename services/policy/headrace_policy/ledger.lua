@@ -44,7 +44,8 @@ local function correct(charge, correction, since)
   local level, rate = read(charge.key)
   if rate == 0 then rate = tonumber(charge.rate) end
   if correction < 0 then correction = math.min(0, correction + rate * math.max(0, now - since)) end
-  if correction ~= 0 then write(charge.key, math.max(0, level + correction), rate) end
+  local after = math.max(0, level + correction)
+  if after ~= level then write(charge.key, after, rate) end
 end
 
 local function wait(limit, level)
@@ -185,10 +186,10 @@ end
 
 function operations.settle()
   local known, held = outcome(args.id), reservation(args.id)
-  if known and known.rank >= args.rank then return {'duplicate', exact(now), exact(known.spend)} end
+  if known and known.rank >= args.rank then return {'duplicate', exact(now), exact(known.spend), ''} end
   if args.only_expired then
     local expiry = redis.call('ZSCORE', LEASES, args.id)
-    if not held or not expiry or tonumber(expiry) > now then return {'duplicate', exact(now), '0'} end
+    if not held or not expiry or tonumber(expiry) > now then return {'duplicate', exact(now), '0', ''} end
   end
   local terms = held and held.terms or cjson.decode(args.terms)
   local billed = bill(terms.price)
@@ -203,13 +204,13 @@ function operations.settle()
   end
   forget(args.id)
   conclude(args.id, known, billed)
-  redis.call('XADD', JOURNAL, '*', 's', ARGV[3], 'c', exact(billed.spend), 'k', known and 1 or 0)
+  local row = redis.call('XADD', JOURNAL, '*', 's', ARGV[3], 'c', exact(billed.spend), 'k', known and 1 or 0)
   redis.call('PEXPIRE', JOURNAL, 7 * DAY)
-  return {known and 'corrected' or 'applied', exact(now), exact(billed.spend)}
+  return {known and 'corrected' or 'applied', exact(now), exact(billed.spend), row}
 end
 
-function operations.due()
-  local found = {exact(now)}
+function operations.tour()
+  local found = {exact(now), redis.call('XLEN', JOURNAL)}
   for _, id in ipairs(redis.call('ZRANGEBYSCORE', LEASES, '-inf', now, 'LIMIT', 0, args.count)) do
     local message = redis.call('HGET', HELD, 'p:' .. id)
     if message then found[#found + 1] = message else forget(id) end

@@ -8,8 +8,8 @@ from headrace_kit.errors import HeadraceError
 from headrace_policy import decide
 from headrace_policy.book import Book
 from headrace_policy.decide import Declared, Prices
+from headrace_policy.ledger import Charge, Closing, Held, Terms, Verdict
 from headrace_policy.limits import NEVER, PERIOD_MS, REASONS, SCOPES, Caller, Limit
-from headrace_policy.redis_ledger import Charge, Closing, Held, Terms, Verdict
 
 MAX_ID = 128
 _KINDS = {
@@ -26,13 +26,14 @@ _SOURCES = {
 _TOLD = {"rpm": "requests", "tpm": "tokens"}
 
 
-def check(reservation: pb.Reservation, book: Book) -> None:
-    """Raises invalid_argument naming the field."""
+def check(reservation: pb.Reservation) -> None:
+    """Raises invalid_argument naming the field. The tenant may be gone from the fleet meanwhile: it still settles."""
     if not 0 < len(reservation.response_id) <= MAX_ID:
         message = f"must have 1 to {MAX_ID} characters"
         raise HeadraceError("invalid_argument", message, field="reservation.response_id")
-    if reservation.identity.tenant not in book.tenants:
-        raise HeadraceError("invalid_argument", "is not a known tenant", field="reservation.identity.tenant")
+    tenant = reservation.identity.tenant
+    if not 0 < len(tenant) <= MAX_ID or set(tenant) & set("{}"):
+        raise HeadraceError("invalid_argument", "is not the name of a tenant", field="reservation.identity.tenant")
     if not reservation.model:
         raise HeadraceError("invalid_argument", "is missing", field="reservation.model")
     for charge in reservation.charges:
@@ -72,6 +73,19 @@ def carried(reservation: pb.Reservation, book: Book) -> Terms:
         for row in reservation.charges
     )
     return Terms(tuple(charges), prices)
+
+
+def lost(message: bytes) -> pb.SettleRequest:
+    """The provisional settlement of a reservation whose gateway renews it no more."""
+    reservation = pb.Reservation.FromString(message)
+    return pb.SettleRequest(
+        reservation=reservation,
+        created=True,
+        kind=response_pb2.TERMINAL_KIND_FAILED,
+        reason="gateway_lost",
+        num_prompt_tokens=reservation.bounds.num_prompt_tokens,
+        source=pb.SETTLEMENT_SOURCE_SWEEP,
+    )
 
 
 def held(reservation: pb.Reservation, book: Book) -> Held:

@@ -26,7 +26,7 @@ class RedisHealth:
     async def probe(self) -> None:
         """The script itself is tried, so that a server that forbids it is found here and not by a request."""
         try:
-            await self._link.run([f"headrace:{{_probe}}:{name}" for name in "abcd"], ["due", '{"count":1}'])
+            await self._link.run([f"headrace:{{_probe}}:{name}" for name in "abcd"], ["tour", '{"count":1}'])
         except StoreAwayError as error:
             self._health.not_serving("redis", str(error))
         else:

@@ -2,92 +2,12 @@
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
-from headrace_policy.decide import Billed, Prices
+from headrace_policy.decide import Prices
+from headrace_policy.ledger import RANKS, Admission, Charge, Closed, Closing, Found, Held, Terms, Verdict
 from headrace_policy.limits import Limit
 from headrace_policy.redis_link import RedisLink
-
-RANKS = {"sweep": 1, "orphan": 2, "owner": 3}
-
-
-@dataclass(frozen=True)
-class Charge:
-    """One limit that a reservation is charged to: its place, the units it holds, and its leak per millisecond."""
-
-    name: str
-    scope: str
-    subject: str
-    units: float
-    rate: float
-
-
-@dataclass(frozen=True)
-class Terms:
-    """What one reservation holds, and the prices that it will be settled at."""
-
-    charges: tuple[Charge, ...] = ()
-    prices: Prices = field(default_factory=Prices)
-
-
-@dataclass(frozen=True)
-class Admission:
-    """One request: ``terms.charges[i]`` is what it needs of ``limits[i]``; ``message`` is kept for the sweep."""
-
-    response_id: str
-    limits: Sequence[Limit]
-    terms: Terms
-    message: bytes
-    retry_of: str = ""
-
-
-@dataclass(frozen=True)
-class Verdict:
-    """``state``: admitted, held (before), refused, settled (before) or retry_of (unknown or not failed).
-
-    ``levels`` in the order of the limits, after this request if it was admitted; ``refusing`` indexes the limits.
-    """
-
-    state: str
-    now_ms: int
-    levels: tuple[float, ...]
-    at_ms: int = 0
-    terms: Terms = field(default_factory=Terms)
-    wait_ms: float = 0.0
-    refusing: int = -1
-
-
-@dataclass(frozen=True)
-class Held:
-    """One running reservation, whole."""
-
-    response_id: str
-    terms: Terms
-    message: bytes
-
-
-@dataclass(frozen=True)
-class Closing:
-    """One settlement; ``at_ms`` and ``terms`` count only where Redis has lost its own."""
-
-    response_id: str
-    source: str
-    kind: str
-    billed: Billed
-    terms: Terms
-    at_ms: int
-    message: bytes
-    only_expired: bool = False
-
-
-@dataclass(frozen=True)
-class Closed:
-    """``state``: applied, duplicate or corrected."""
-
-    state: str
-    now_ms: int
-    cost: float
 
 
 class RedisLedger:
@@ -138,12 +58,21 @@ class RedisLedger:
             "only_expired": closing.only_expired,
         }
         reply = await self._run(tenant, (), "settle", args, closing.message)
-        return Closed(reply[0].decode(), int(reply[1]), float(reply[2]))
+        return Closed(reply[0].decode(), int(reply[1]), float(reply[2]), reply[3].decode())
 
-    async def due(self, tenant: str, count: int) -> list[bytes]:
-        """Messages of reservations whose lease ran out, oldest first."""
-        reply = await self._run(tenant, (), "due", {"count": count})
-        return list(reply[1:])
+    async def tour(self, tenant: str, count: int) -> Found:
+        """What waits for attention at one tenant; at most ``count`` leases, oldest first."""
+        reply = await self._run(tenant, (), "tour", {"count": count})
+        return Found(num_rows=int(reply[1]), expired=tuple(reply[2:]))
+
+    async def rows(self, tenant: str, count: int) -> list[tuple[str, dict[bytes, bytes]]]:
+        """The oldest rows of the journal stream: id and fields s (settlement), c (cost), k (1 = correction)."""
+        reply = await self._link.call(lambda: self._link.client.xrange(fixed_key(tenant, "journal"), count=count))
+        return [(row_id.decode(), fields) for row_id, fields in reply]
+
+    async def drop_rows(self, tenant: str, row_ids: Sequence[str]) -> None:
+        """Forgets rows that are safe elsewhere."""
+        await self._link.call(lambda: self._link.client.xdel(fixed_key(tenant, "journal"), *row_ids))
 
     async def levels(self, tenant: str, limits: Sequence[Limit]) -> list[float]:
         """Levels now of limits with their subjects."""

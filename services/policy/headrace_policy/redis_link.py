@@ -25,7 +25,11 @@ _seconds = telemetry.histogram("redis_call_seconds", "Time of calls to the quota
 
 
 class StoreAwayError(Exception):
-    """Redis did not answer in time, or answered with an error; whether the call took effect is unknown."""
+    """Redis did not answer in time, or answered with an error. If ``sent``, the call may have taken effect."""
+
+    def __init__(self, reason: str, *, sent: bool) -> None:
+        super().__init__(reason)
+        self.sent = sent
 
 
 class Client(Protocol):
@@ -53,9 +57,11 @@ def connect(url: str) -> Client:
 class RedisLink:
     """Runs the ledger's script. ``away`` says why Redis cannot be used, empty when it can."""
 
-    def __init__(self, client: Client, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self, client: Client, *, script: str | None = None, clock: Callable[[], float] = time.monotonic
+    ) -> None:
         self.client, self._clock = client, clock
-        self._script = resources.files(__package__).joinpath("ledger.lua").read_text("utf-8")
+        self._script = script or resources.files(__package__).joinpath("ledger.lua").read_text("utf-8")
         self._sha = hashlib.sha1(self._script.encode()).hexdigest()
         self._blocked_until = 0.0
         self._probing = False
@@ -70,14 +76,14 @@ class RedisLink:
         """``work()`` under the breaker and a deadline."""
         if self.away and (self._probing or self._clock() < self._blocked_until):
             _calls.labels("blocked").inc()
-            raise StoreAwayError(self.away)
+            raise StoreAwayError(self.away, sent=False)
         self._probing, started = bool(self.away), self._clock()
         try:
             async with asyncio.timeout(limit_s):
                 result = await work()
         except (TimeoutError, RedisError, RedisClusterException, OSError) as error:
             self._lost(error)
-            raise StoreAwayError(self.away) from error
+            raise StoreAwayError(self.away, sent=True) from error
         finally:
             self._probing = False
         self._answered(self._clock() - started)
