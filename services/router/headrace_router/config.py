@@ -18,7 +18,7 @@ class RouterConfig:
     controlplane: str = field(metadata=_help("gRPC target of the control plane"))
 
     advertise: str | None = field(default=None, metadata=_help("gRPC target of this router for others; none: as bound"))
-    num_explained: int = field(default=10_000, metadata=_help("decisions that can be explained"))
+    num_explained: int = field(default=1000, metadata=_help("decisions that can be explained"))
     seed: int | None = field(default=None, metadata=_help("seed of the draw between equals; none: another each time"))
 
     grpc_listen: str = field(default="127.0.0.1:0", metadata=_help("address of the gRPC listener"))

@@ -1,9 +1,32 @@
 """The last decisions, so that they can be explained. Knows no replica and takes no decision."""
 
 from collections import OrderedDict
+from dataclasses import dataclass
 
 from headrace.v1 import response_pb2, routing_pb2
 from headrace_router.scoring import Choice
+
+
+@dataclass(frozen=True)
+class Decision:
+    """One decision as it is kept; the message is made when somebody asks."""
+
+    decision_id: str
+    response_id: str
+    attempt: int
+    choice: Choice
+    why: str
+    decided_at_ms: int
+
+    def explanation(self) -> routing_pb2.ExplainResponse:
+        return routing_pb2.ExplainResponse(
+            decision_id=self.decision_id,
+            response_id=self.response_id,
+            attempt=self.attempt,
+            candidates=_candidates(self.choice),
+            why=self.why,
+            decided_at_ms=self.decided_at_ms,
+        )
 
 
 class DecisionLog:
@@ -11,18 +34,18 @@ class DecisionLog:
 
     def __init__(self, capacity: int) -> None:
         self._capacity = capacity
-        self._entries: OrderedDict[str, routing_pb2.ExplainResponse] = OrderedDict()
+        self._entries: OrderedDict[str, Decision] = OrderedDict()
 
-    def add(self, entry: routing_pb2.ExplainResponse) -> None:
-        self._entries[entry.decision_id] = entry
+    def add(self, decision: Decision) -> None:
+        self._entries[decision.decision_id] = decision
         if len(self._entries) > self._capacity:
             self._entries.popitem(last=False)
 
-    def get(self, decision_id: str) -> routing_pb2.ExplainResponse | None:
+    def get(self, decision_id: str) -> Decision | None:
         return self._entries.get(decision_id)
 
 
-def candidates(choice: Choice) -> list[routing_pb2.Candidate]:
+def _candidates(choice: Choice) -> list[routing_pb2.Candidate]:
     """Every replica that was looked at, as it is explained."""
     return [
         routing_pb2.Candidate(

@@ -139,7 +139,8 @@ class ReplicaTable:
     def _view(self, replica: Replica, now: float) -> View:
         row, described = replica.row, replica.description
         pool = self._rules.pools.get(row.pool)
-        limits = [described.max_context_tokens if described else 0, pool.max_sequence_tokens if pool else 0]
+        context = described.max_context_tokens if described else 0
+        sequence = pool.max_sequence_tokens if pool else 0
         return View(
             id=row.ref.id,
             epoch=replica.epoch or row.ref.epoch,
@@ -149,7 +150,7 @@ class ReplicaTable:
             classes=pool.classes if pool else (),
             grammar=described.features.grammar if described else False,
             logprobs=described.features.logprobs if described else False,
-            max_context_tokens=min((limit for limit in limits if limit), default=0),
+            max_context_tokens=min(context, sequence) if context and sequence else context or sequence,
             state=replica.state,
             connected=replica.connected,
             breaker_open=not replica.breaker.admits(now),

@@ -4,9 +4,10 @@ Version 0 of the score is load alone, in requests; whoever knows what a replica'
 no stream, no clock and no message.
 """
 
+import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
-from typing import Literal
+from dataclasses import dataclass
+from typing import Literal, NamedTuple
 
 Why = Literal["", "incompatible", "context", "features", "not_ready", "breaker", "excluded"]
 
@@ -31,9 +32,8 @@ class Ask:
         return self.num_prompt_tokens + self.max_output_tokens
 
 
-@dataclass(frozen=True)
-class View:
-    """One replica at the moment of a decision."""
+class View(NamedTuple):
+    """One replica at the moment of a decision; a tuple, for each decision makes one per replica."""
 
     id: str
     epoch: str
@@ -60,15 +60,18 @@ class View:
     """Own decisions whose outcome is not reported yet."""
 
 
-@dataclass(frozen=True)
-class Candidate:
+class Candidate(NamedTuple):
     """What became of one replica in a decision; ``why`` is empty if it was scored."""
 
     view: View
     why: Why = ""
     detail: str = ""
     score: float = 0.0
-    terms: dict[str, float] = field(default_factory=dict)
+
+    @property
+    def terms(self) -> dict[str, float]:
+        """Parts of the score by name; they sum to it."""
+        return {} if self.why else _terms(self.view)
 
 
 @dataclass(frozen=True)
@@ -86,29 +89,33 @@ def choose(ask: Ask, views: Sequence[View], draw: float) -> Choice:
     """The best replica; ``draw`` in [0, 1) decides between equals. None fits: ``picked`` is None."""
     assert 0 <= draw < 1, "a draw lies in [0, 1)"
     candidates = tuple(_judge(ask, view) for view in views)
-    fit = [candidate for candidate in candidates if not candidate.why]
-    if not fit:
-        return Choice(candidates)
-    best = min(_rank(candidate) for candidate in fit)
-    equals = [candidate for candidate in fit if _rank(candidate) == best]
-    return Choice(candidates, equals[int(draw * len(equals))])
+    best: list[Candidate] = []
+    best_rank = (True, math.inf)
+    for candidate in candidates:
+        # A replica whose load is known goes before one whose load is guessed.
+        rank = (not candidate.view.fresh, candidate.score)
+        if candidate.why or rank > best_rank:
+            continue
+        if rank < best_rank:
+            best, best_rank = [], rank
+        best.append(candidate)
+    return Choice(candidates, best[int(draw * len(best))] if best else None)
 
 
 def _judge(ask: Ask, view: View) -> Candidate:
     why, detail = _refusal(ask, view)
-    if why:
-        return Candidate(view, why, detail)
+    return Candidate(view, why, detail) if why else Candidate(view, score=sum(_terms(view).values()))
+
+
+def _terms(view: View) -> dict[str, float]:
     # An old report says nothing; what this router sent there and did not get back is known (decision 18).
-    terms = {"in_flight": float(view.num_in_flight)}
-    if view.fresh:
-        counts = {"running": view.num_running, "waiting": view.num_waiting, "unseen": view.num_unseen}
-        terms = {name: float(count) for name, count in counts.items()}
-    return Candidate(view, score=sum(terms.values()), terms=terms)
-
-
-def _rank(candidate: Candidate) -> tuple[bool, float]:
-    """A replica whose load is known goes before one whose load is guessed."""
-    return not candidate.view.fresh, candidate.score
+    if not view.fresh:
+        return {"in_flight": float(view.num_in_flight)}
+    return {
+        "running": float(view.num_running),
+        "waiting": float(view.num_waiting),
+        "unseen": float(view.num_unseen),
+    }
 
 
 def _refusal(ask: Ask, view: View) -> tuple[Why, str]:

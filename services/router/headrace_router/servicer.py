@@ -12,7 +12,7 @@ from headrace_kit import telemetry
 from headrace_kit.errors import HeadraceError
 from headrace_router import breaker, decisions
 from headrace_router.deadlines import queue_deadline
-from headrace_router.decisions import DecisionLog
+from headrace_router.decisions import Decision, DecisionLog
 from headrace_router.demand import Demand
 from headrace_router.dispatcher import Dispatcher, Picked
 from headrace_router.fleet_rules import FleetRules
@@ -65,7 +65,7 @@ class RouterServicer(routing_pb2_grpc.RouterServicer):
         if entry is None:
             message = f'this router does not know decision "{request.decision_id}" (any more)'
             raise HeadraceError("invalid_argument", message, field="decision_id")
-        return entry
+        return entry.explanation()
 
     def _decide(self, request: Any, ask: Ask, picked: Picked) -> routing_pb2.RouteResponse:
         replica, now = picked.replica, self._clock()
@@ -74,15 +74,9 @@ class RouterServicer(routing_pb2_grpc.RouterServicer):
             id=replica.row.ref.id, epoch=replica.epoch or replica.row.ref.epoch, endpoint=replica.row.ref.endpoint
         )
         self._in_flight.add(Sent(decision_id, ref.id, ref.epoch, now))
+        decided_at_ms = round(time.time() * 1000)
         self._decisions.add(
-            routing_pb2.ExplainResponse(
-                decision_id=decision_id,
-                response_id=request.response_id,
-                attempt=request.attempt,
-                candidates=decisions.candidates(picked.choice),
-                why=why,
-                decided_at_ms=round(time.time() * 1000),
-            )
+            Decision(decision_id, request.response_id, request.attempt, picked.choice, why, decided_at_ms)
         )
         budget, prefill_s = self._rules.budget(ask.slo_class), self._dispatcher.predicted_prefill_s(ask, replica)
         total_left_s = (

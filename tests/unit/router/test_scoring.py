@@ -15,7 +15,7 @@ IDLE = View(id="w-1", epoch="e1", model="m", revision="1", grammar=True, logprob
 
 
 def view(replica_id: str = "w-1", **facts: Any) -> View:
-    return replace(IDLE, id=replica_id, **facts)
+    return IDLE._replace(id=replica_id, **facts)
 
 
 def picked(choice: Choice) -> str:
