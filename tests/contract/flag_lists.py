@@ -20,8 +20,14 @@ def services() -> list[str]:
 def config_type(service: str) -> type:
     """The one configuration dataclass of a service."""
     module = importlib.import_module(f"headrace_{service}.config")
-    found = [kind for name, kind in vars(module).items() if name.endswith("Config") and dataclasses.is_dataclass(kind)
-             and isinstance(kind, type) and kind.__module__ == module.__name__]
+    found = [
+        kind
+        for name, kind in vars(module).items()
+        if name.endswith("Config")
+        and dataclasses.is_dataclass(kind)
+        and isinstance(kind, type)
+        and kind.__module__ == module.__name__
+    ]
     assert len(found) == 1, f"{module.__name__} must hold exactly one configuration, not {found}"
     return found[0]
 

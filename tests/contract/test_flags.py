@@ -19,8 +19,7 @@ def test_every_golden_file_belongs_to_a_service() -> None:
 
 
 @pytest.mark.parametrize("service", services())
-def test_the_kit_can_load_every_field_and_each_has_a_meaning(
-        service: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_kit_can_load_every_field_and_each_has_a_meaning(service: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as caught:
         settings.load(config_type(service), service=service, argv=["--help"], environ={})
     assert caught.value.code == 0

@@ -86,8 +86,12 @@ class _Outgoing:
         given = details.metadata or ()
         ours = {**self._own, **telemetry.inject()}
         metadata = grpc.aio.Metadata(*given, *(pair for pair in ours.items() if pair[0] not in dict(given)))
-        return await continuation(grpc.aio.ClientCallDetails(
-            details.method, details.timeout, metadata, details.credentials, details.wait_for_ready), request)
+        return await continuation(
+            grpc.aio.ClientCallDetails(
+                details.method, details.timeout, metadata, details.credentials, details.wait_for_ready
+            ),
+            request,
+        )
 
     async def _send_with_deadline(self, continuation: Any, details: Any, request: Any) -> Any:
         name = details.method.decode() if isinstance(details.method, bytes) else details.method
@@ -97,8 +101,11 @@ class _Outgoing:
 
 # grpc.aio wants one class per kind of call.
 _INTERCEPTORS: list[Any] = [
-    type(f"_{kind}", (_Outgoing, base), {f"intercept_{kind}": send}) for kind, base, send in (
+    type(f"_{kind}", (_Outgoing, base), {f"intercept_{kind}": send})
+    for kind, base, send in (
         ("unary_unary", grpc.aio.UnaryUnaryClientInterceptor, _Outgoing._send_with_deadline),
         ("unary_stream", grpc.aio.UnaryStreamClientInterceptor, _Outgoing._send),
         ("stream_unary", grpc.aio.StreamUnaryClientInterceptor, _Outgoing._send),
-        ("stream_stream", grpc.aio.StreamStreamClientInterceptor, _Outgoing._send))]
+        ("stream_stream", grpc.aio.StreamStreamClientInterceptor, _Outgoing._send),
+    )
+]

@@ -32,14 +32,17 @@ from grpc_status import rpc_status
 M = TypeVar("M", bound=Message)
 DOMAIN = "headrace"
 _MAX_TEXT_BYTES = 600  # message, field and details travel percent-encoded or base64 in 8 KiB of metadata
-_SECRETS = tuple((re.compile(pattern, re.IGNORECASE), replacement) for pattern, replacement in (
-    (r"\bhr_([A-Za-z0-9]+)_[A-Za-z0-9_\-]+", r"hr_\1_***"),
-    (r"\beyJ[\w\-]+\.[\w\-]+\.[\w\-]*", "***"),
-    (r"([?&](?:[\w\-]*key|[\w\-]*token|secret|password)=)[^&\s\"'#]+", r"\1***"),
-    (r"\b((?:authorization|x-api-key)\\?[\"']?\s*[:=]\s*\\?[\"']?)(?:(?:bearer|basic)\s+)?[^\s,;\"'\\]+", r"\1***"),
-    (r"\b(bearer\s+)[\w\-.~+/]{8,}=*", r"\1***"),
-    (r"(://[^/\s:@]*:)[^/\s@]+@", r"\1***@"),
-))
+_SECRETS = tuple(
+    (re.compile(pattern, re.IGNORECASE), replacement)
+    for pattern, replacement in (
+        (r"\bhr_([A-Za-z0-9]+)_[A-Za-z0-9_\-]+", r"hr_\1_***"),
+        (r"\beyJ[\w\-]+\.[\w\-]+\.[\w\-]*", "***"),
+        (r"([?&](?:[\w\-]*key|[\w\-]*token|secret|password)=)[^&\s\"'#]+", r"\1***"),
+        (r"\b((?:authorization|x-api-key)\\?[\"']?\s*[:=]\s*\\?[\"']?)(?:(?:bearer|basic)\s+)?[^\s,;\"'\\]+", r"\1***"),
+        (r"\b(bearer\s+)[\w\-.~+/]{8,}=*", r"\1***"),
+        (r"(://[^/\s:@]*:)[^/\s@]+@", r"\1***@"),
+    )
+)
 
 
 def redact(text: str) -> str:
@@ -60,8 +63,12 @@ class Reason:
 
 def _table() -> dict[str, Reason]:
     rows = csv.DictReader(resources.files(__package__).joinpath("reasons.csv").read_text("utf-8").splitlines())
-    return {row["reason"]: Reason(row["phase"], grpc.StatusCode[row["grpc_code"]], int(row["http"]),
-                                  row["retryable"] == "yes", row["meaning"]) for row in rows}
+    return {
+        row["reason"]: Reason(
+            row["phase"], grpc.StatusCode[row["grpc_code"]], int(row["http"]), row["retryable"] == "yes", row["meaning"]
+        )
+        for row in rows
+    }
 
 
 REASONS: Mapping[str, Reason] = _table()
@@ -79,8 +86,15 @@ class HeadraceError(Exception):
         assert issubclass(family, cls), f"{reason} is a {family.__name__}, not a {cls.__name__}"
         return cast(Self, Exception.__new__(family))
 
-    def __init__(self, reason: str, message: str, *, field: str | None = None, retry_after_s: float | None = None,
-                 details: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self,
+        reason: str,
+        message: str,
+        *,
+        field: str | None = None,
+        retry_after_s: float | None = None,
+        details: Mapping[str, str] | None = None,
+    ) -> None:
         self.reason, self.row, self.message = reason, REASONS[reason], _tidy(message)
         self.field, self.retry_after_s = None if field is None else _tidy(field), retry_after_s
         self.details = {_tidy(name): _tidy(value) for name, value in (details or {}).items()}
@@ -93,8 +107,11 @@ class HeadraceError(Exception):
             violation = BadRequest.FieldViolation(field=self.field, description=self.message)
             details.append(BadRequest(field_violations=[violation]))
         if self.retry_after_s is not None:
-            details.append(RetryInfo(retry_delay=Duration(nanos=round(self.retry_after_s % 1 * 1e9),
-                                                          seconds=int(self.retry_after_s))))
+            details.append(
+                RetryInfo(
+                    retry_delay=Duration(nanos=round(self.retry_after_s % 1 * 1e9), seconds=int(self.retry_after_s))
+                )
+            )
         status = Status(code=self.row.code.value[0], message=self.message)
         for detail in details:
             status.details.add().Pack(detail)
@@ -102,18 +119,42 @@ class HeadraceError(Exception):
 
 
 class InvalidRequest(HeadraceError): ...
+
+
 class Unauthenticated(HeadraceError): ...
+
+
 class PermissionDenied(HeadraceError): ...
+
+
 class ModelNotFound(HeadraceError): ...
+
+
 class TooLarge(HeadraceError): ...
+
+
 class QuotaExceeded(HeadraceError): ...
+
+
 class Unavailable(HeadraceError): ...
+
+
 class ResponseFailed(HeadraceError): ...
+
+
 class ResponseCancelled(HeadraceError): ...
 
 
-_FAMILIES = {400: InvalidRequest, 401: Unauthenticated, 403: PermissionDenied, 404: ModelNotFound, 413: TooLarge,
-             429: QuotaExceeded, 503: Unavailable, 499: ResponseCancelled}
+_FAMILIES = {
+    400: InvalidRequest,
+    401: Unauthenticated,
+    403: PermissionDenied,
+    404: ModelNotFound,
+    413: TooLarge,
+    429: QuotaExceeded,
+    503: Unavailable,
+    499: ResponseCancelled,
+}
 
 
 def from_rpc_error(error: grpc.RpcError, *, fallback: str) -> HeadraceError:
@@ -128,8 +169,12 @@ def from_rpc_error(error: grpc.RpcError, *, fallback: str) -> HeadraceError:
     if info.domain != DOMAIN or reason not in REASONS or REASONS[reason].phase == "choice":
         return HeadraceError(fallback, message, details={"grpc_code": call.code().name})
     return HeadraceError(
-        reason, message, field=bad.field_violations[0].field if bad.field_violations else None, details=info.metadata,
-        retry_after_s=retry.retry_delay.ToMicroseconds() / 1e6 if retry.HasField("retry_delay") else None)
+        reason,
+        message,
+        field=bad.field_violations[0].field if bad.field_violations else None,
+        details=info.metadata,
+        retry_after_s=retry.retry_delay.ToMicroseconds() / 1e6 if retry.HasField("retry_delay") else None,
+    )
 
 
 def _tidy(text: str) -> str:

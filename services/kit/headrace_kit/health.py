@@ -39,9 +39,14 @@ class Health(health_pb2_grpc.HealthServicer):
 
     def report(self) -> dict[str, object]:
         """The JSON of ``/readyz``."""
-        return {"ready": self.ready, "draining": self._draining, "components": {
-            name: {"serving": not reason, "critical": self._critical[name], "reason": reason}
-            for name, reason in self._reasons.items()}}
+        return {
+            "ready": self.ready,
+            "draining": self._draining,
+            "components": {
+                name: {"serving": not reason, "critical": self._critical[name], "reason": reason}
+                for name, reason in self._reasons.items()
+            },
+        }
 
     async def Check(self, request: Any, context: Any) -> Any:
         if request.service and request.service not in self._reasons:
@@ -74,5 +79,6 @@ class Health(health_pb2_grpc.HealthServicer):
         if name and name not in self._reasons:
             return health_pb2.HealthCheckResponse(status=health_pb2.HealthCheckResponse.SERVICE_UNKNOWN)
         serving = self.ready if not name else not self._reasons[name] and not self._draining
-        return health_pb2.HealthCheckResponse(status=health_pb2.HealthCheckResponse.ServingStatus.Value(
-            "SERVING" if serving else "NOT_SERVING"))
+        return health_pb2.HealthCheckResponse(
+            status=health_pb2.HealthCheckResponse.ServingStatus.Value("SERVING" if serving else "NOT_SERVING")
+        )

@@ -40,9 +40,16 @@ class RpcInterceptor(grpc.aio.ServerInterceptor):
         behaviour = getattr(handler, kind)
 
         async def call(request: Any, context: Any) -> Any:
-            with telemetry.tracer.start_as_current_span(
-                method, telemetry.extract(headers), SpanKind.SERVER, record_exception=False,
-                set_status_on_exception=False), logs.bind(method=method, trace_id=telemetry.trace_id()):
+            with (
+                telemetry.tracer.start_as_current_span(
+                    method,
+                    telemetry.extract(headers),
+                    SpanKind.SERVER,
+                    record_exception=False,
+                    set_status_on_exception=False,
+                ),
+                logs.bind(method=method, trace_id=telemetry.trace_id()),
+            ):
                 return await self._call(method, headers, behaviour, request, context)
 
         return handler._replace(**{kind: call})
@@ -69,10 +76,10 @@ class RpcInterceptor(grpc.aio.ServerInterceptor):
         finally:
             _calls.labels(method, code).inc()
 
+
 async def _run(result: Any, context: Any) -> Any:
     if not inspect.isasyncgen(result):
         return await result
     async with contextlib.aclosing(result):
         async for message in result:
             await context.write(message)
-

@@ -34,13 +34,19 @@ async def cancel_and_wait(*tasks: "asyncio.Task[Any]") -> None:
 class Supervisor:
     """Runs named background tasks. A crash is logged and counted, then restarted or ends the process, as declared."""
 
-    def __init__(self, fail: Callable[[str], None], *, sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
-                 clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self,
+        fail: Callable[[str], None],
+        *,
+        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
         self._fail, self._sleep, self._clock = fail, sleep, clock
         self._tasks: dict[str, asyncio.Task[None]] = {}
 
-    def start(self, name: str, work: Callable[[], Awaitable[None]], *,
-              on_crash: Literal["restart", "fail"] = "restart") -> "asyncio.Task[None]":
+    def start(
+        self, name: str, work: Callable[[], Awaitable[None]], *, on_crash: Literal["restart", "fail"] = "restart"
+    ) -> "asyncio.Task[None]":
         """Runs ``work()`` until it returns; ``name`` is from a closed set, for it labels a metric."""
         assert name not in self._tasks or self._tasks[name].done(), f"task {name} is already running"
         self._tasks[name] = asyncio.create_task(self._run(name, work, on_crash), name=name)

@@ -47,8 +47,13 @@ class JsonFormatter(logging.Formatter):
     """ts (Unix seconds), level, event, then process, bound and extra fields; an exception is one field."""
 
     def format(self, record: logging.LogRecord) -> str:
-        fields = {"ts": round(record.created, 6), "level": record.levelname.lower(), **_process,
-                  "event": record.getMessage(), **(_bound.get() or {})}
+        fields = {
+            "ts": round(record.created, 6),
+            "level": record.levelname.lower(),
+            **_process,
+            "event": record.getMessage(),
+            **(_bound.get() or {}),
+        }
         fields |= {name: value for name, value in vars(record).items() if name not in _RESERVED}
         if record.exc_info:
             fields["exception"] = self.formatException(record.exc_info)

@@ -63,8 +63,13 @@ class Host:
         self.health, self.tasks, self.draining = Health(), Supervisor(self.fail), asyncio.Event()
         self.grpc = GrpcListener(config.grpc_listen, self.health, token=self.service_token, tls=tls)
         self.http = HttpListener(config.http_listen, self._internal_app())
-        self.announced: dict[str, object] = {"service": service, "instance": instance, "pid": os.getpid(),
-                                             "grpc": self.grpc.address, "http": self.http.address}
+        self.announced: dict[str, object] = {
+            "service": service,
+            "instance": instance,
+            "pid": os.getpid(),
+            "grpc": self.grpc.address,
+            "http": self.http.address,
+        }
         self._config, self._exit_code = config, 0
         self._public: list[GrpcListener | HttpListener] = []
         self._on_drain: list[Callback] = []
@@ -171,8 +176,9 @@ class Host:
         return Starlette(routes=[Route(path, answer) for path in ("/healthz", "/readyz", "/metrics")])
 
 
-def run(service: str, config: HostConfig, build: "Build", *, tls: Tls | None = None,
-        otlp_endpoint: str | None = None) -> None:
+def run(
+    service: str, config: HostConfig, build: "Build", *, tls: Tls | None = None, otlp_endpoint: str | None = None
+) -> None:
     """Serves until a signal and exits: 0 stopped, 1 failed, 2 configuration, 3 address taken; a second signal kills."""
     instance = secrets.token_hex(4)
     logs.setup(service, instance, config.log_level)

@@ -24,15 +24,20 @@ class SettingsError(ValueError):
     """A setting that its operator must correct; the text is one sentence that names it."""
 
 
-def load(config_type: type[T], *, service: str, argv: Sequence[str] | None = None,
-         environ: Mapping[str, str] | None = None) -> T:
+def load(
+    config_type: type[T], *, service: str, argv: Sequence[str] | None = None, environ: Mapping[str, str] | None = None
+) -> T:
     """The configuration, or one sentence on stderr and exit code 2; --help and --version print and exit with 0.
 
     Field types: str, int, float, bool, Path, tuple[str, ...], Literal, X | None; metadata: ``help`` and ``secret``.
     """
     try:
-        return resolve(config_type, service=service, argv=sys.argv[1:] if argv is None else argv,
-                       environ=os.environ if environ is None else environ)
+        return resolve(
+            config_type,
+            service=service,
+            argv=sys.argv[1:] if argv is None else argv,
+            environ=os.environ if environ is None else environ,
+        )
     except SettingsError as error:
         print(f"headrace-{service}: {error}", file=sys.stderr)
         raise SystemExit(2) from None
@@ -103,8 +108,9 @@ def _default(field: "dataclasses.Field[Any]") -> Any:
 
 def _read_flags(config_type: type, service: str, argv: Sequence[str]) -> dict[str, str]:
     hints = typing.get_type_hints(config_type)
-    parser = _Parser(f"headrace-{service}", description=config_type.__doc__, allow_abbrev=False,
-                     argument_default=argparse.SUPPRESS)
+    parser = _Parser(
+        f"headrace-{service}", description=config_type.__doc__, allow_abbrev=False, argument_default=argparse.SUPPRESS
+    )
     parser.add_argument("--version", action="version", version=f"%(prog)s {version(service)}")
     parser.add_argument("--config", metavar="FILE", help=f"TOML file of field = value [{_variable(service, 'config')}]")
     for name, field in _fields(config_type).items():
@@ -149,9 +155,13 @@ def _kind(hint: Any) -> tuple[Callable[[Any], Any], tuple[type, ...], str]:
         choices = {str(choice): choice for choice in typing.get_args(hint)}
         return choices.__getitem__, (), "one of " + ", ".join(choices)
     kinds: dict[Any, tuple[Callable[[Any], Any], tuple[type, ...], str]] = {
-        str: (str, (), "text"), Path: (Path, (), "a path"), int: (int, (int,), "an integer"),
-        float: (_finite, (int, float), "a finite number"), tuple[str, ...]: (_words, (list,), "a list of words"),
-        bool: (lambda raw: _BOOLS[str(raw).lower()], (bool,), "true or false")}
+        str: (str, (), "text"),
+        Path: (Path, (), "a path"),
+        int: (int, (int,), "an integer"),
+        float: (_finite, (int, float), "a finite number"),
+        tuple[str, ...]: (_words, (list,), "a list of words"),
+        bool: (lambda raw: _BOOLS[str(raw).lower()], (bool,), "true or false"),
+    }
     return kinds[hint]
 
 

@@ -27,8 +27,17 @@ class SnapshotClient(Generic[S]):
     the control plane asks on behalf of operators sets ``endpoint``, the gRPC target of its internal listener.
     """
 
-    def __init__(self, channel: grpc.aio.Channel, section_type: type[S], apply: Callable[[S], None], *, service: str,
-                 instance: str, state_dir: Path, sleep: Callable[[float], Awaitable[None]] = asyncio.sleep) -> None:
+    def __init__(
+        self,
+        channel: grpc.aio.Channel,
+        section_type: type[S],
+        apply: Callable[[S], None],
+        *,
+        service: str,
+        instance: str,
+        state_dir: Path,
+        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+    ) -> None:
         self._stub: Any = fleet_pb2_grpc.FleetStub(channel)
         self._section_type, self._apply, self._sleep = section_type, apply, sleep
         self._service, self._instance, self._path = service, instance, state_dir / "snapshot.pb"
@@ -95,8 +104,9 @@ class SnapshotClient(Generic[S]):
         return error
 
     def _ack(self, **fate: Any) -> fleet_pb2.SnapshotAck:
-        return fleet_pb2.SnapshotAck(service=self._service, instance=self._instance, last_good=self.version,
-                                     endpoint=self.endpoint, **fate)
+        return fleet_pb2.SnapshotAck(
+            service=self._service, instance=self._instance, last_good=self.version, endpoint=self.endpoint, **fate
+        )
 
 
 async def _drawn(acks: "asyncio.Queue[fleet_pb2.SnapshotAck]") -> AsyncIterator[fleet_pb2.SnapshotAck]:

@@ -13,7 +13,33 @@ from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapProp
 
 REGISTRY = prometheus_client.CollectorRegistry()
 # Seconds from 1 ms to 10 minutes, with an edge at the 700 ms objective.
-SECONDS = (.001, .002, .005, .01, .02, .05, .1, .2, .3, .5, .7, 1, 1.5, 2, 3, 5, 7, 10, 15, 20, 30, 60, 120, 300, 600)
+SECONDS = (
+    0.001,
+    0.002,
+    0.005,
+    0.01,
+    0.02,
+    0.05,
+    0.1,
+    0.2,
+    0.3,
+    0.5,
+    0.7,
+    1,
+    1.5,
+    2,
+    3,
+    5,
+    7,
+    10,
+    15,
+    20,
+    30,
+    60,
+    120,
+    300,
+    600,
+)
 # (name, meaning, labels=()); label values must come from closed sets.
 counter = partial(prometheus_client.Counter, registry=REGISTRY)
 gauge = partial(prometheus_client.Gauge, registry=REGISTRY)
@@ -33,6 +59,7 @@ def setup_tracing(service: str, instance: str, otlp_endpoint: str | None) -> Cal
     provider = TracerProvider(resource=Resource.create(names))
     if otlp_endpoint:
         from opentelemetry.exporter.otlp.proto.grpc.trace_exporter import OTLPSpanExporter  # slow to import
+
         exporter = OTLPSpanExporter(endpoint=otlp_endpoint, insecure=not otlp_endpoint.startswith("https"))
         provider.add_span_processor(BatchSpanProcessor(exporter))
     trace.set_tracer_provider(provider)

@@ -16,8 +16,10 @@ TOKEN = "service-token-of-the-tests"
 def handlers(**behaviours: Any) -> Any:
     """Generic handlers of service ``test.Echo``: names ending in _stream answer a stream, in _bidi take one too."""
     kinds = {"stream": grpc.unary_stream_rpc_method_handler, "bidi": grpc.stream_stream_rpc_method_handler}
-    made: dict[str, Any] = {name: kinds.get(name.rpartition("_")[2], grpc.unary_unary_rpc_method_handler)(behaviour)
-            for name, behaviour in behaviours.items()}
+    made: dict[str, Any] = {
+        name: kinds.get(name.rpartition("_")[2], grpc.unary_unary_rpc_method_handler)(behaviour)
+        for name, behaviour in behaviours.items()
+    }
     return grpc.method_handlers_generic_handler("test.Echo", made)
 
 

@@ -32,8 +32,10 @@ async def test_every_kind_of_call_carries_token_and_trace() -> None:
     with TracerProvider().get_tracer("t").start_as_current_span("caller"):
         traceparent = telemetry.inject()["traceparent"]
         expected = repr([("authorization", f"Bearer {TOKEN}"), ("traceparent", traceparent)]).encode()
-        async with (serving(seen=headers_seen, seen_stream=headers_stream, seen_bidi=headers_bidi) as address,
-                    channel(address) as opened):
+        async with (
+            serving(seen=headers_seen, seen_stream=headers_stream, seen_bidi=headers_bidi) as address,
+            channel(address) as opened,
+        ):
             assert await opened.unary_unary("/test.Echo/seen")(b"", timeout=5) == expected
             assert await opened.unary_stream("/test.Echo/seen_stream")(b"").read() == expected
             assert await opened.stream_stream("/test.Echo/seen_bidi")(iter(())).read() == expected
@@ -42,8 +44,10 @@ async def test_every_kind_of_call_carries_token_and_trace() -> None:
 async def test_a_caller_may_send_its_own_authorization() -> None:
     async with serving(token=None, seen=headers_seen) as address, channel(address) as opened:
         call = opened.unary_unary("/test.Echo/seen")
-        assert await call(b"", timeout=5, metadata=(("authorization", "Bearer other"),)) == repr(
-            [("authorization", "Bearer other")]).encode()
+        assert (
+            await call(b"", timeout=5, metadata=(("authorization", "Bearer other"),))
+            == repr([("authorization", "Bearer other")]).encode()
+        )
 
 
 async def test_a_unary_call_without_a_deadline_is_our_own_mistake() -> None:
@@ -52,11 +56,24 @@ async def test_a_unary_call_without_a_deadline_is_our_own_mistake() -> None:
             await opened.unary_unary("/test.Echo/seen")(b"")
 
 
-@pytest.mark.parametrize("target, local", [
-    ("127.0.0.1:80", True), ("127.9.9.9:80", True), ("localhost:80", True), ("[::1]:80", True), ("unix:/run/x", True),
-    ("unix:///run/x", True), ("dns:///localhost:80", True), ("ipv4:127.0.0.1:80", True), ("ipv6:[::1]:80", True),
-    ("10.0.0.1:80", False), ("router:80", False), ("dns:///router:80", False), ("127.0.0.1.evil.example:80", False),
-])
+@pytest.mark.parametrize(
+    "target, local",
+    [
+        ("127.0.0.1:80", True),
+        ("127.9.9.9:80", True),
+        ("localhost:80", True),
+        ("[::1]:80", True),
+        ("unix:/run/x", True),
+        ("unix:///run/x", True),
+        ("dns:///localhost:80", True),
+        ("ipv4:127.0.0.1:80", True),
+        ("ipv6:[::1]:80", True),
+        ("10.0.0.1:80", False),
+        ("router:80", False),
+        ("dns:///router:80", False),
+        ("127.0.0.1.evil.example:80", False),
+    ],
+)
 def test_only_unix_and_loopback_targets_are_local(target: str, local: bool) -> None:
     assert is_local(target) is local
 

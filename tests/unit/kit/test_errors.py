@@ -13,13 +13,18 @@ from headrace_kit.errors import REASONS, HeadraceError, from_rpc_error, redact
 # DESIGN section 9, copied by hand: the table may hold these and no others.
 DESIGNED = {
     400: "invalid_argument, context_length_exceeded, prompt_exceeds_capacity, no_chat_template, invalid_grammar, "
-         "invalid_retry_of, blocked_input",
-    401: "unauthenticated", 403: "permission_denied", 404: "model_not_found", 413: "too_large",
+    "invalid_retry_of, blocked_input",
+    401: "unauthenticated",
+    403: "permission_denied",
+    404: "model_not_found",
+    413: "too_large",
     429: "rpm, tpm, tokens_per_day, spend, concurrency, share_exceeded",
     503: "quota_unavailable, policy_unavailable, no_replica, busy, queue_deadline, draining",
 }
-FAILED = ("engine_error, decode_error, no_valid_token, kv_exhausted, worker_lost, replica_draining, prefill_lost, "
-          "kv_expired, policy_lost, gateway_lost, deadline, internal")
+FAILED = (
+    "engine_error, decode_error, no_valid_token, kv_exhausted, worker_lost, replica_draining, prefill_lost, "
+    "kv_expired, policy_lost, gateway_lost, deadline, internal"
+)
 CANCELLED = "client, disconnect, slow_client"
 CHOICES = "stop, tool_calls, length, content_filter"
 RAISED = sorted(name for name, row in REASONS.items() if row.phase != "choice")
@@ -38,14 +43,26 @@ def test_the_table_holds_exactly_the_reasons_of_the_design() -> None:
     assert phase("before_created") == set().union(*before.values())
     assert all(REASONS[name].http == http for http, names in before.items() for name in names)
     assert (phase("failed"), phase("cancelled"), phase("choice")) == (
-        set(FAILED.split(", ")), set(CANCELLED.split(", ")), set(CHOICES.split(", ")))
+        set(FAILED.split(", ")),
+        set(CANCELLED.split(", ")),
+        set(CHOICES.split(", ")),
+    )
 
 
 def test_every_code_and_http_status_agree_with_the_status_map() -> None:
     pairs = {(row.code.name, row.http) for row in REASONS.values() if row.phase != "choice"}
-    assert pairs <= {("INVALID_ARGUMENT", 400), ("UNAUTHENTICATED", 401), ("PERMISSION_DENIED", 403),
-                     ("NOT_FOUND", 404), ("RESOURCE_EXHAUSTED", 413), ("RESOURCE_EXHAUSTED", 429), ("CANCELLED", 499),
-                     ("INTERNAL", 500), ("UNAVAILABLE", 503), ("DEADLINE_EXCEEDED", 504)}
+    assert pairs <= {
+        ("INVALID_ARGUMENT", 400),
+        ("UNAUTHENTICATED", 401),
+        ("PERMISSION_DENIED", 403),
+        ("NOT_FOUND", 404),
+        ("RESOURCE_EXHAUSTED", 413),
+        ("RESOURCE_EXHAUSTED", 429),
+        ("CANCELLED", 499),
+        ("INTERNAL", 500),
+        ("UNAVAILABLE", 503),
+        ("DEADLINE_EXCEEDED", 504),
+    }
     assert all(row.retryable for row in REASONS.values() if row.http in (429, 503))
     assert all(row.meaning for row in REASONS.values())
 
@@ -64,10 +81,16 @@ def test_the_reason_decides_the_class() -> None:
         errors.QuotaExceeded("busy", "full")
 
 
-@given(st.sampled_from(RAISED), st.text("héllo ", max_size=20), st.none() | st.text("abc.[0]", min_size=1),
-       st.none() | st.integers(0, 10**10), st.dictionaries(st.text("ab", min_size=1), st.text("12 "), max_size=3))
-def test_an_error_survives_the_wire(reason: str, message: str, field: str | None, retry_us: int | None,
-                                    details: dict[str, str]) -> None:
+@given(
+    st.sampled_from(RAISED),
+    st.text("héllo ", max_size=20),
+    st.none() | st.text("abc.[0]", min_size=1),
+    st.none() | st.integers(0, 10**10),
+    st.dictionaries(st.text("ab", min_size=1), st.text("12 "), max_size=3),
+)
+def test_an_error_survives_the_wire(
+    reason: str, message: str, field: str | None, retry_us: int | None, details: dict[str, str]
+) -> None:
     retry_after_s = None if retry_us is None else retry_us / 1e6
     sent = HeadraceError(reason, message, field=field, retry_after_s=retry_after_s, details=details)
     got = from_rpc_error(rpc_error(sent.to_status()), fallback="internal")
@@ -98,34 +121,47 @@ def packed(reason: str, domain: str) -> Packed:
     return any_
 
 
-@pytest.mark.parametrize("trailing", [
-    (), (("grpc-status-details-bin", b"\xff\xff"),), foreign(), foreign(packed("BUSY", "elsewhere")),
-    foreign(packed("NOT_OURS", "headrace")), foreign(packed("STOP", "headrace")),
-    foreign(packed("BUSY", "headrace"), code=code_pb2.INTERNAL),
-    foreign(Packed(type_url="type.googleapis.com/google.rpc.ErrorInfo", value=b"\xff")),
-])
+@pytest.mark.parametrize(
+    "trailing",
+    [
+        (),
+        (("grpc-status-details-bin", b"\xff\xff"),),
+        foreign(),
+        foreign(packed("BUSY", "elsewhere")),
+        foreign(packed("NOT_OURS", "headrace")),
+        foreign(packed("STOP", "headrace")),
+        foreign(packed("BUSY", "headrace"), code=code_pb2.INTERNAL),
+        foreign(Packed(type_url="type.googleapis.com/google.rpc.ErrorInfo", value=b"\xff")),
+    ],
+)
 def test_a_transport_fault_or_foreign_detail_gets_the_fallback(trailing: Any) -> None:
     error = grpc.aio.AioRpcError(grpc.StatusCode.UNAVAILABLE, None, grpc.aio.Metadata(*trailing), "m")
     got = from_rpc_error(error, fallback="worker_lost")
     assert (got.reason, got.message, got.details) == ("worker_lost", "m", {"grpc_code": "UNAVAILABLE"})
 
 
-@pytest.mark.parametrize("text, clean", [
-    ("GET /v1/models?key=abc123&x=1", "GET /v1/models?key=***&x=1"),
-    ("http://h/p?a=1&api_key=abc", "http://h/p?a=1&api_key=***"),
-    ("http://h/p?access_token=abc#f", "http://h/p?access_token=***#f"),
-    ("Authorization: Bearer abc.def-ghi", "Authorization: ***"),
-    ("{'authorization': 'Bearer abc'}", "{'authorization': '***'}"),
-    ('{"x-api-key": "abc"}', '{"x-api-key": "***"}'),
-    ("authorization=Basic dXNlcjpwdw==", "authorization=***"),
-    ("sent bearer abcdefgh1234 to", "sent bearer *** to"),
-    ("key hr_k1a2_s3cr3t-x_y is", "key hr_k1a2_*** is"),
-    ("jwt eyJhbGciOi.eyJzdWIi.c2ln-X_ here", "jwt *** here"),
-    ("redis://user:pa55@host:6379/0", "redis://user:***@host:6379/0"),
-    ("redis://:pa55@host", "redis://:***@host"),
-    ("hr_ is no key, nor is max_tokens=5, nor http://h:80/a@b", "hr_ is no key, nor is max_tokens=5, nor http://h:80/a@b"),
-    ("the bearer of bad news", "the bearer of bad news"),
-])
+@pytest.mark.parametrize(
+    "text, clean",
+    [
+        ("GET /v1/models?key=abc123&x=1", "GET /v1/models?key=***&x=1"),
+        ("http://h/p?a=1&api_key=abc", "http://h/p?a=1&api_key=***"),
+        ("http://h/p?access_token=abc#f", "http://h/p?access_token=***#f"),
+        ("Authorization: Bearer abc.def-ghi", "Authorization: ***"),
+        ("{'authorization': 'Bearer abc'}", "{'authorization': '***'}"),
+        ('{"x-api-key": "abc"}', '{"x-api-key": "***"}'),
+        ("authorization=Basic dXNlcjpwdw==", "authorization=***"),
+        ("sent bearer abcdefgh1234 to", "sent bearer *** to"),
+        ("key hr_k1a2_s3cr3t-x_y is", "key hr_k1a2_*** is"),
+        ("jwt eyJhbGciOi.eyJzdWIi.c2ln-X_ here", "jwt *** here"),
+        ("redis://user:pa55@host:6379/0", "redis://user:***@host:6379/0"),
+        ("redis://:pa55@host", "redis://:***@host"),
+        (
+            "hr_ is no key, nor is max_tokens=5, nor http://h:80/a@b",
+            "hr_ is no key, nor is max_tokens=5, nor http://h:80/a@b",
+        ),
+        ("the bearer of bad news", "the bearer of bad news"),
+    ],
+)
 def test_credentials_are_masked_by_type(text: str, clean: str) -> None:
     assert redact(text) == clean
     assert redact(clean) == clean

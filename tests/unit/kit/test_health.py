@@ -27,9 +27,14 @@ async def test_the_whole_serves_while_every_critical_component_does() -> None:
     health.serving("engine")
     assert health.ready
     health.not_serving("engine", "no heartbeat")
-    assert health.report() == {"ready": False, "draining": False, "components": {
-        "engine": {"serving": False, "critical": True, "reason": "no heartbeat"},
-        "metrics": {"serving": False, "critical": False, "reason": "starting"}}}
+    assert health.report() == {
+        "ready": False,
+        "draining": False,
+        "components": {
+            "engine": {"serving": False, "critical": True, "reason": "no heartbeat"},
+            "metrics": {"serving": False, "critical": False, "reason": "starting"},
+        },
+    }
 
 
 async def test_check_needs_no_token_and_knows_each_component() -> None:

@@ -35,7 +35,11 @@ async def test_a_headrace_error_reaches_the_client_typed() -> None:
     error = from_rpc_error(caught.value, fallback="internal")
     assert isinstance(error, InvalidRequest)
     assert (error.reason, error.message, error.field, error.details) == (
-        "invalid_argument", "top_k must be an integer", "top_k", {"limit": "5"})
+        "invalid_argument",
+        "top_k must be an integer",
+        "top_k",
+        {"limit": "5"},
+    )
 
 
 async def test_an_unknown_exception_is_internal_without_its_text(caplog: pytest.LogCaptureFixture) -> None:
@@ -132,8 +136,11 @@ async def test_streams_both_ways_pass() -> None:
         assert [message async for message in stream] == [b"bcbc"]
 
 
-@pytest.mark.parametrize("text", ["😀" * 1_000_000, "\ud800 is half a character", "a\x00b\r\nc: d", "é" * 400],
-                         ids=["huge", "surrogate", "control", "long"])
+@pytest.mark.parametrize(
+    "text",
+    ["😀" * 1_000_000, "\ud800 is half a character", "a\x00b\r\nc: d", "é" * 400],
+    ids=["huge", "surrogate", "control", "long"],
+)
 async def test_whatever_a_message_holds_the_reason_arrives(text: str) -> None:
     async def refuse(_request: bytes, _context: Any) -> bytes:
         raise HeadraceError("invalid_argument", text, field=text, details={"given": text})

@@ -75,10 +75,26 @@ def make_certificates(folder: Path, authority: str, name: str) -> Tls:
     new = ["openssl", "req", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes"]
     alt = folder / "alt"
     alt.write_text("subjectAltName=DNS:localhost,IP:127.0.0.1")
-    for command in ([*new, "-x509", "-subj", f"/CN={authority}", "-keyout", f"{ca}.key", "-out", ca],
-                    [*new, "-subj", f"/CN={name}", "-keyout", key, "-out", request],
-                    ["openssl", "x509", "-req", "-in", request, "-CA", ca, "-CAkey", f"{ca}.key", "-CAcreateserial",
-                     "-extfile", alt, "-out", cert]):
+    for command in (
+        [*new, "-x509", "-subj", f"/CN={authority}", "-keyout", f"{ca}.key", "-out", ca],
+        [*new, "-subj", f"/CN={name}", "-keyout", key, "-out", request],
+        [
+            "openssl",
+            "x509",
+            "-req",
+            "-in",
+            request,
+            "-CA",
+            ca,
+            "-CAkey",
+            f"{ca}.key",
+            "-CAcreateserial",
+            "-extfile",
+            alt,
+            "-out",
+            cert,
+        ],
+    ):
         subprocess.run([str(word) for word in command], check=True, capture_output=True)
     return Tls(ca, cert, key)
 
@@ -109,8 +125,10 @@ async def test_a_malformed_address_is_named(listen: str) -> None:
 async def test_two_listeners_cannot_share_a_port() -> None:
     first = GrpcListener("127.0.0.1:0", Health(), token=None)
     await first.start()
-    for second in (lambda: GrpcListener(first.address, Health(), token=None),
-                   lambda: HttpListener(first.address, None)):
+    for second in (
+        lambda: GrpcListener(first.address, Health(), token=None),
+        lambda: HttpListener(first.address, None),
+    ):
         with pytest.raises(StartError, match=first.address) as caught:
             second()
         assert caught.value.code == 3

@@ -39,12 +39,23 @@ def test_a_line_says_who_what_and_when(started: Any) -> None:
     log.info("routed", extra={"replica": "r1", "score": 0.5, "hit": True, "names": ("a", 1), "none": None})
     (line,) = stderr()
     assert isinstance(line.pop("ts"), float)
-    assert line == {"level": "info", "service": "gateway", "instance": "i1", "snapshot_version": 7, "event": "routed",
-                    "replica": "r1", "score": 0.5, "hit": True, "names": ["a", 1], "none": None}
+    assert line == {
+        "level": "info",
+        "service": "gateway",
+        "instance": "i1",
+        "snapshot_version": 7,
+        "event": "routed",
+        "replica": "r1",
+        "score": 0.5,
+        "hit": True,
+        "names": ["a", 1],
+        "none": None,
+    }
 
 
 async def test_bound_fields_follow_the_context_and_its_tasks_only(started: Any) -> None:
     stderr = started()
+
     async def work(response_id: str) -> None:
         with logs.bind(response_id=response_id):
             await asyncio.sleep(0)
@@ -73,9 +84,16 @@ def test_an_exception_is_one_field_of_one_line(started: Any) -> None:
 
 def test_credentials_are_masked_wherever_they_stand(started: Any) -> None:
     stderr = started()
-    log.info("call %s", "?key=s3cret", extra={
-        "url": "http://h?api_key=s3cret", "headers": {"authorization": "s3cret", "X": ["Bearer s3cret-token"]},
-        "token": "s3cret", "error": ValueError("hr_a_s3cret")})
+    log.info(
+        "call %s",
+        "?key=s3cret",
+        extra={
+            "url": "http://h?api_key=s3cret",
+            "headers": {"authorization": "s3cret", "X": ["Bearer s3cret-token"]},
+            "token": "s3cret",
+            "error": ValueError("hr_a_s3cret"),
+        },
+    )
     assert "s3cret" not in json.dumps(stderr())
 
 

@@ -53,7 +53,8 @@ async def echo(state: Path, *flags: str, **environment: str) -> AsyncIterator[Ec
     env = os.environ | {f"HEADRACE_ECHO_{name}": str(value) for name, value in settings.items()} | environment
     env["PYTHONPATH"] = os.pathsep.join(filter(None, [str(ROOT), *sys.path]))
     process = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "tests.unit.kit.echo_service", *flags, env=env, cwd=ROOT, stderr=asyncio.subprocess.PIPE)
+        sys.executable, "-m", "tests.unit.kit.echo_service", *flags, env=env, cwd=ROOT, stderr=asyncio.subprocess.PIPE
+    )
     try:
         yield Echo(process, state)
     finally:
@@ -77,7 +78,11 @@ async def test_a_service_starts_answers_and_stops_in_order(tmp_path: Path) -> No
     assert service.order == ["drain ready=False", "close second registered", "close first registered"]
     assert not service.announce.exists()
     assert [line["event"] for line in lines if line["event"] in ("starting", "started", "stopping", "stopped")] == [
-        "starting", "started", "stopping", "stopped"]
+        "starting",
+        "started",
+        "stopping",
+        "stopped",
+    ]
     assert {line["instance"] for line in lines} == {announced["instance"]}
     assert "xyzzy" not in log and TOKEN not in log
 
@@ -108,9 +113,14 @@ async def test_reflection_lists_the_services_on_the_internal_listener_only(tmp_p
     async with echo(tmp_path, "--public-listen", "127.0.0.1:0") as service:
         announced = await service.started()
         assert await reflected(announced["grpc"], TOKEN) == {
-            "test.Echo", "grpc.health.v1.Health", "grpc.reflection.v1alpha.ServerReflection"}
-        for address, token, code in ((announced["grpc"], None, grpc.StatusCode.UNAUTHENTICATED),
-                                     (announced["public_grpc"], TOKEN, grpc.StatusCode.UNIMPLEMENTED)):
+            "test.Echo",
+            "grpc.health.v1.Health",
+            "grpc.reflection.v1alpha.ServerReflection",
+        }
+        for address, token, code in (
+            (announced["grpc"], None, grpc.StatusCode.UNAUTHENTICATED),
+            (announced["public_grpc"], TOKEN, grpc.StatusCode.UNIMPLEMENTED),
+        ):
             async with channel(address, token=token) as opened:
                 stub: Any = reflection_pb2_grpc.ServerReflectionStub(opened)
                 # Nothing is written: a write that meets the refusal would hide it behind INTERNAL (grpc.aio).

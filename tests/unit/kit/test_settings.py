@@ -28,8 +28,12 @@ class Config:
 
 
 def load(*argv: str, **environ: str) -> Config:
-    return settings.load(Config, service="worker", argv=["--state-dir=/s", *argv],
-                         environ={f"HEADRACE_WORKER_{name}": value for name, value in environ.items()})
+    return settings.load(
+        Config,
+        service="worker",
+        argv=["--state-dir=/s", *argv],
+        environ={f"HEADRACE_WORKER_{name}": value for name, value in environ.items()},
+    )
 
 
 def refused(capsys: pytest.CaptureFixture[str], *argv: str, **environ: str) -> str:
@@ -59,18 +63,34 @@ def test_the_config_flag_wins_over_its_variable(tmp_path: Path) -> None:
     assert load("--config", str(tmp_path / "b.toml"), CONFIG=str(tmp_path / "a.toml")).max_waiting == 2
 
 
-@given(st.integers(1, 10**12), st.floats(allow_nan=False, allow_infinity=False), st.booleans(),
-       st.lists(st.text("abc-.:/", min_size=1), max_size=3))
+@given(
+    st.integers(1, 10**12),
+    st.floats(allow_nan=False, allow_infinity=False),
+    st.booleans(),
+    st.lists(st.text("abc-.:/", min_size=1), max_size=3),
+)
 def test_flag_and_environment_mean_the_same(waiting: int, drain_s: float, chunked: bool, origins: list[str]) -> None:
-    values = {"max_waiting": str(waiting), "drain_s": repr(drain_s), "chunked": str(chunked),
-              "origins": ",".join(origins)}
+    values = {
+        "max_waiting": str(waiting),
+        "drain_s": repr(drain_s),
+        "chunked": str(chunked),
+        "origins": ",".join(origins),
+    }
     by_flag = load(*(f"--{name.replace('_', '-')}={value}" for name, value in values.items()))
     by_environment = load(**{name.upper(): value for name, value in values.items()})
     assert by_flag == by_environment == Config(Path("/s"), waiting, drain_s, chunked, tuple(origins))
 
 
-@pytest.mark.parametrize("argv, chunked", [((), False), (("--chunked",), True), (("--chunked=off",), False),
-                                           (("--chunked", "true"), True), (("--chunked", "--mode=fast"), True)])
+@pytest.mark.parametrize(
+    "argv, chunked",
+    [
+        ((), False),
+        (("--chunked",), True),
+        (("--chunked=off",), False),
+        (("--chunked", "true"), True),
+        (("--chunked", "--mode=fast"), True),
+    ],
+)
 def test_a_switch_needs_no_value(argv: tuple[str, ...], chunked: bool) -> None:
     assert load(*argv).chunked is chunked
 
@@ -79,22 +99,26 @@ def test_an_empty_value_clears_an_optional_field() -> None:
     assert load("--redis-url=", REDIS_URL="redis://x").redis_url is None
 
 
-@pytest.mark.parametrize("argv, sentence", [
-    (("--max-wait", "3"), "unknown flag --max-wait"),
-    (("--bogus=1",), "unknown flag --bogus"),
-    (("stray",), "unknown flag stray"),
-    (("--max_waiting=3",), "unknown flag --max_waiting"),
-    (("--max-waiting=3.5",), "--max-waiting: '3.5' is not an integer"),
-    (("--max-waiting=",), "--max-waiting: '' is not an integer"),
-    (("--drain-s=nan",), "--drain-s: 'nan' is not a finite number"),
-    (("--drain-s=inf",), "--drain-s: 'inf' is not a finite number"),
-    (("--chunked=maybe",), "--chunked: 'maybe' is not true or false"),
-    (("--mode=slow",), "--mode: 'slow' is not one of fast, safe"),
-    (("--max-waiting=0",), "max_waiting must be at least 1, not 0"),
-    (("--config=/absent.toml",), "cannot read the configuration file /absent.toml"),
-])
+@pytest.mark.parametrize(
+    "argv, sentence",
+    [
+        (("--max-wait", "3"), "unknown flag --max-wait"),
+        (("--bogus=1",), "unknown flag --bogus"),
+        (("stray",), "unknown flag stray"),
+        (("--max_waiting=3",), "unknown flag --max_waiting"),
+        (("--max-waiting=3.5",), "--max-waiting: '3.5' is not an integer"),
+        (("--max-waiting=",), "--max-waiting: '' is not an integer"),
+        (("--drain-s=nan",), "--drain-s: 'nan' is not a finite number"),
+        (("--drain-s=inf",), "--drain-s: 'inf' is not a finite number"),
+        (("--chunked=maybe",), "--chunked: 'maybe' is not true or false"),
+        (("--mode=slow",), "--mode: 'slow' is not one of fast, safe"),
+        (("--max-waiting=0",), "max_waiting must be at least 1, not 0"),
+        (("--config=/absent.toml",), "cannot read the configuration file /absent.toml"),
+    ],
+)
 def test_a_bad_flag_is_one_sentence_that_names_it(
-        capsys: pytest.CaptureFixture[str], argv: tuple[str, ...], sentence: str) -> None:
+    capsys: pytest.CaptureFixture[str], argv: tuple[str, ...], sentence: str
+) -> None:
     assert refused(capsys, *argv).startswith(sentence)
 
 
@@ -113,15 +137,25 @@ def test_variables_of_other_services_are_left_alone() -> None:
     assert config == Config(Path("/s"))
 
 
-@pytest.mark.parametrize("text, sentence", [
-    ("max_wait = 3", "unknown key max_wait in "), ('max_waiting = "x"', "max_waiting in "),
-    ("max_waiting = 3.0", "max_waiting in "), ("max_waiting = true", "max_waiting in "),
-    ("drain_s = true", "drain_s in "), ("chunked = 1", "chunked in "), ("origins = [1]", "origins in "),
-    ("redis_url = 1", "redis_url in "), ("mode = 1", "mode in "), ("[max_waiting]", "max_waiting in "),
-    ("max_waiting", "cannot read the configuration file "),
-])
+@pytest.mark.parametrize(
+    "text, sentence",
+    [
+        ("max_wait = 3", "unknown key max_wait in "),
+        ('max_waiting = "x"', "max_waiting in "),
+        ("max_waiting = 3.0", "max_waiting in "),
+        ("max_waiting = true", "max_waiting in "),
+        ("drain_s = true", "drain_s in "),
+        ("chunked = 1", "chunked in "),
+        ("origins = [1]", "origins in "),
+        ("redis_url = 1", "redis_url in "),
+        ("mode = 1", "mode in "),
+        ("[max_waiting]", "max_waiting in "),
+        ("max_waiting", "cannot read the configuration file "),
+    ],
+)
 def test_a_bad_file_is_one_sentence_that_names_the_key(
-        capsys: pytest.CaptureFixture[str], tmp_path: Path, text: str, sentence: str) -> None:
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, text: str, sentence: str
+) -> None:
     (tmp_path / "f.toml").write_text(text)
     assert refused(capsys, "--config", str(tmp_path / "f.toml")).startswith(sentence)
 

@@ -62,8 +62,9 @@ class Gateway:
         self.models: list[str] | None = None
         self.naps: list[float] = []
         self.third_nap = asyncio.Event()
-        self.client = SnapshotClient(opened, GatewaySection, self.apply, service="gateway", instance="g1",
-                                     state_dir=state_dir, sleep=self.nap)
+        self.client = SnapshotClient(
+            opened, GatewaySection, self.apply, service="gateway", instance="g1", state_dir=state_dir, sleep=self.nap
+        )
 
     def apply(self, section: GatewaySection) -> None:
         if not section.models:
@@ -102,13 +103,17 @@ async def test_a_version_is_subscribed_applied_and_acked(tmp_path: Path) -> None
         assert logs._process["snapshot_version"] == 7
 
 
-@pytest.mark.parametrize("bad, reason", [
-    (snapshot(8), "models must not be empty"),
-    (fleet_pb2.Snapshot(version=8, hash=b"x" * 32, section=snapshot(8, "b").section), "content hash"),
-    (fleet_pb2.Snapshot(version=8, hash=hashlib.sha256(b"\xff").digest(), section=b"\xff"), ""),
-])
+@pytest.mark.parametrize(
+    "bad, reason",
+    [
+        (snapshot(8), "models must not be empty"),
+        (fleet_pb2.Snapshot(version=8, hash=b"x" * 32, section=snapshot(8, "b").section), "content hash"),
+        (fleet_pb2.Snapshot(version=8, hash=hashlib.sha256(b"\xff").digest(), section=b"\xff"), ""),
+    ],
+)
 async def test_a_bad_version_is_nacked_and_the_last_good_one_stays(
-        tmp_path: Path, bad: fleet_pb2.Snapshot, reason: str) -> None:
+    tmp_path: Path, bad: fleet_pb2.Snapshot, reason: str
+) -> None:
     before = failures()
     async with control_plane() as (plane, address), gateway(address, tmp_path) as service:
         await plane.ack()

@@ -8,6 +8,9 @@ from __future__ import annotations
 from .attempt import Attempt, AttemptState
 from .outputs import Ack, Cancel, Output, Report, Route, ScreenClose, Submit
 
+REROUTABLE = frozenset({"busy", "draining"})
+"""Refusals by one replica that say nothing about the others."""
+
 
 class Placement:
     """All attempts, oldest first, and the replicas that must not be picked again."""

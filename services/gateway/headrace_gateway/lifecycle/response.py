@@ -14,7 +14,6 @@ briefly for the worker's finals, which alone know the whole count, and then sett
 from __future__ import annotations
 
 from collections.abc import Callable
-from enum import IntEnum
 from typing import Any
 
 from . import events
@@ -24,27 +23,29 @@ from .choice import Choice
 from .ending import MOVABLE, write_refusal, write_terminal
 from .events import Screening
 from .outputs import Ack, Admit, Cancel, Output, Refusal, Screen
-from .placement import Placement
+from .phase import Phase
+from .placement import REROUTABLE, Placement
 from .stream import Stream
 from .terms import Terms
-
-REROUTABLE = frozenset({"busy", "draining"})  # refusals by one replica that say nothing about the others
-class Phase(IntEnum):
-    NEW = 0
-    ADMITTING = 1
-    ROUTING = 2
-    QUEUED = 3
-    STREAMING = 4
-    CLOSING = 5
-    ENDED = 6
 
 
 class Response:
     """One response. Not thread-safe: one owner calls `handle`."""
 
     __slots__ = (
-        "_cause", "_ends_at", "_num_busy", "_num_moves", "_out", "_placement", "_queue_ends_at", "_refusal", "_stream",
-        "_terms", "_verdict", "_wait_ends_at", "phase",
+        "_cause",
+        "_ends_at",
+        "_num_busy",
+        "_num_moves",
+        "_out",
+        "_placement",
+        "_queue_ends_at",
+        "_refusal",
+        "_stream",
+        "_terms",
+        "_verdict",
+        "_wait_ends_at",
+        "phase",
     )
 
     def __init__(self, terms: Terms, now: float) -> None:

@@ -120,8 +120,13 @@ class PaperWorker:
     """
 
     def __init__(
-        self, drive: Drive, script: Sequence[str | bytes | int], stops: Sequence[str] = (), max_output: int = 100,
-        logprobs: bool = False, lag: int = 0,
+        self,
+        drive: Drive,
+        script: Sequence[str | bytes | int],
+        stops: Sequence[str] = (),
+        max_output: int = 100,
+        logprobs: bool = False,
+        lag: int = 0,
     ) -> None:
         self.drive = drive
         self.attempt = drive.machine.attempt
@@ -175,7 +180,13 @@ class PaperWorker:
         self.ended[choice] = True
         self.drive.feed(
             ChoiceFinal(
-                self.attempt, choice, kind, reason, self.generated[choice],
-                tail=tail.text, num_tail_shown=tail.num_shown, tail_logprobs=tail.logprobs,
+                self.attempt,
+                choice,
+                kind,
+                reason,
+                self.generated[choice],
+                tail=tail.text,
+                num_tail_shown=tail.num_shown,
+                tail_logprobs=tail.logprobs,
             )
         )

@@ -33,8 +33,8 @@ from headrace_gateway.lifecycle.events import (
     Tick,
     Tokens,
 )
+from headrace_gateway.lifecycle.phase import Phase
 from headrace_gateway.lifecycle.placement import Placement
-from headrace_gateway.lifecycle.response import Phase
 from headrace_gateway.lifecycle.stream import Stream
 
 from .observer import Observer

@@ -26,8 +26,17 @@ class Observer:
     """What the outside world saw so far of one response with `num_choices` choices."""
 
     __slots__ = (
-        "created", "ended", "finished", "num_choices", "num_events", "open_choices", "routing", "settled", "shown",
-        "unacked", "unreported",
+        "created",
+        "ended",
+        "finished",
+        "num_choices",
+        "num_events",
+        "open_choices",
+        "routing",
+        "settled",
+        "shown",
+        "unacked",
+        "unreported",
     )
 
     def __init__(self, num_choices: int) -> None:

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import gc
+from random import Random
 
 import pytest
 
-from headrace_gateway.lifecycle import Terms
+from headrace_gateway.lifecycle import Response, Terms
 
-from .explore import explore
+from .explore import World, explore, must_end, possible
+from .observer import Observer
+
+ENDINGS = {"ClientGone", "AdmitRefused", "RouteRefused", "AttemptRefused", "PolicyLost", "DecodeFailed", "Tick"}
 
 
 def walk(terms: Terms, depth: int) -> None:
@@ -26,6 +30,23 @@ def test_every_interleaving_to_depth_12() -> None:
 
 def test_every_interleaving_of_two_choices_to_depth_10() -> None:
     walk(Terms(2, 10, total_s=60.0), depth=10)
+
+
+@pytest.mark.parametrize("num_choices", [1, 2, 5])
+def test_long_walks_at_random(num_choices: int) -> None:
+    """Past depth 12, with full counts: the balance of the books is asserted on every settlement."""
+    random = Random(num_choices)
+    num_ended = 0
+    for _ in range(200):
+        world = World(Response(Terms(num_choices, 10, total_s=60.0), 0.0), Observer(num_choices), 0.0)
+        for _ in range(40):
+            # Endings are rare among what may happen, so that walks grow long.
+            events = list(possible(world))
+            calm = [event for event in events if type(event).__name__ not in ENDINGS]
+            world.take(random.choice(calm if calm and random.random() < 0.8 else events))
+        must_end(world)
+        num_ended += world.response.ended
+    assert num_ended > 20
 
 
 @pytest.mark.slow

@@ -4,7 +4,7 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
-from headrace_cli.platform.state_dir import StateDir
+from headrace_cli.platform.state_dir import StateDir, weights_cache
 
 Addresses = Mapping[str, Mapping[str, str]]
 
@@ -27,7 +27,12 @@ def _own_flags(service: str, state: StateDir, addresses: Addresses, fleet: Path 
     target = {name: entry["grpc"] for name, entry in addresses.items()}
     match service:
         case "controlplane":
-            return {"fleet": fleet, "admin-key-file": state.admin_key, "bootstrap-key-file": state.api_key}
+            return {
+                "fleet": fleet,
+                "admin-key-file": state.admin_key,
+                "bootstrap-key-file": state.api_key,
+                "weights-dir": weights_cache(),
+            }
         case "policy":
             return {"controlplane": target["controlplane"], "redis": f"unix://{state.redis_socket}"}
         case "router":

@@ -27,6 +27,12 @@ def default_path() -> Path:
     return Path(base) / "headrace"
 
 
+def weights_cache() -> Path:
+    """XDG cache home: what was downloaded once serves every platform of this user."""
+    base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    return Path(base) / "headrace/weights"
+
+
 @dataclass(frozen=True)
 class StateDir:
     """The layout; every path under ``root`` is named here."""
