@@ -81,6 +81,15 @@ async def test_a_stopped_engine_shows_and_a_continued_one_serves_again(tmp_path:
         await eventually(lambda: len(client.choice(handle).ids) > before)
 
 
+@pytest.mark.slow
+async def test_an_engine_that_stays_silent_is_given_up(tmp_path: Path) -> None:
+    async with worker(tmp_path) as running, Client(running.grpc) as client:
+        handles = await start_streams(client, 2)
+        os.kill(running.engine_pid(), signal.SIGSTOP)
+        await eventually(lambda: client.choice(handles[0]).finals, 15)
+        await assert_lost(running, client, handles)
+
+
 async def test_sigterm_lets_streams_end_refuses_new_ones_and_fails_the_rest(tmp_path: Path) -> None:
     async with worker(tmp_path, "--drain-s", "5") as running, Client(running.grpc) as client:
         short = await client.submit(script("!rate(20)", "!repeat(20,x)"))

@@ -58,6 +58,19 @@ async def test_no_engine_outlives_its_parent_at_any_phase(tmp_path: Path, phase:
         process.wait()
 
 
+async def test_sigterm_while_it_loads_ends_it(tmp_path: Path) -> None:
+    """B112."""
+    process = start(tmp_path, *engine_flags(fetch_smollm2()))
+    try:
+        await eventually((tmp_path / "announce.json").exists, 30)
+        process.terminate()
+        await eventually(lambda: process.poll() is not None, 10)
+    finally:
+        process.kill()
+        process.wait()
+    assert process.returncode == 0
+
+
 async def test_a_missing_shard_refuses_to_start_and_names_the_file(tmp_path: Path) -> None:
     source = write_tiny(tmp_path / "model", "llama")
     (source / "model.safetensors").unlink()
