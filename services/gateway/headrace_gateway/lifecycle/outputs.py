@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from .events import Decision
+from .events import AdmitRefused, AttemptRefused, Decision, RouteRefused
 from .settlement import Settlement, Usage
 
 # ---- to the client ---------------------------------------------------------------------------------------------------
@@ -62,6 +62,11 @@ class Refusal:
     detail: str = ""
     field: str = ""
     retry_after_s: float | None = None
+
+    @classmethod
+    def of(cls, event: AdmitRefused | RouteRefused | AttemptRefused) -> Refusal:
+        """What somebody's refusal is to the client."""
+        return cls(event.reason, event.detail, event.field, event.retry_after_s)
 
 
 # ---- to policy -------------------------------------------------------------------------------------------------------

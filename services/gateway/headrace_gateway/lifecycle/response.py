@@ -92,9 +92,9 @@ class Response:
             return None
         if self.phase is Phase.CLOSING:
             return self._wait_ends_at
-        if self.phase is Phase.QUEUED and self._queue_ends_at is not None:
-            return min(self._ends_at, self._queue_ends_at + self._terms.queue_grace_s)
-        return self._ends_at
+        if self.phase is not Phase.QUEUED or self._queue_ends_at is None:
+            return self._ends_at
+        return min(self._ends_at, self._queue_ends_at + self._terms.queue_grace_s)
 
     def handle(self, event: events.Event, now: float) -> list[Output]:
         """Take one event at time `now` (seconds, monotonic) and return what must be done, in order."""
@@ -117,7 +117,7 @@ class Response:
     def _admit_refused(self, event: events.AdmitRefused, now: float) -> None:
         if self.phase is Phase.ADMITTING:
             self.phase = Phase.ENDED
-            self._out.append(Refusal(event.reason, event.detail, event.field, event.retry_after_s))
+            self._out.append(Refusal.of(event))
 
     def _route(self) -> None:
         self.phase = Phase.ROUTING
@@ -145,16 +145,15 @@ class Response:
             return
         attempt.advance(AttemptState.ENDED)
         if self.phase is Phase.ROUTING:
-            # A replica that was asked already gave a better answer than "no other replica".
             fresh = Refusal(event.reason, event.detail, event.field, event.retry_after_s)
-            self._give_up(self._refusal or fresh, now)
+            self._give_up(self._refusal or fresh, now)  # "busy" says more than "no other replica"
 
     def _attempt_refused(self, event: events.AttemptRefused, now: float) -> None:
         attempt = self._placement.find(event.attempt)
         if attempt is None or attempt.state is not AttemptState.QUEUED:
             return
         self._placement.report(attempt, "refused", event.reason, self._out)
-        refusal = Refusal(event.reason, event.detail, event.field, event.retry_after_s)
+        refusal = Refusal.of(event)
         may_reroute = event.reason in REROUTABLE and self._num_busy < self._terms.max_busy_reroutes
         in_time = self._queue_ends_at is not None and now < self._queue_ends_at
         if may_reroute and in_time and not self.created:
@@ -370,8 +369,7 @@ class Response:
         current = self._placement.attempts[-1]
         self._placement.cancel(current, verdict.cancel_reason, self._out)
         if current.awaits_finals:
-            latest = max(now, self._ends_at + self._terms.deadline_margin_s / 2)
-            self._wait_ends_at = min(now + self._terms.final_wait_s, latest)
+            self._wait_ends_at = self._terms.waits_until(now, self._ends_at)
         else:
             self._settle()
 

@@ -25,6 +25,10 @@ class Terms:
     max_busy_reroutes: int = 2
     max_moves: int = 1
 
+    def waits_until(self, now: float, ends_at: float) -> float:
+        """How long an ending that begins `now` may wait for finals; the settlement too must fit before the deadline."""
+        return min(now + self.final_wait_s, max(now, ends_at + self.deadline_margin_s / 2))
+
     def ends_at(self, now: float) -> float:
         """When a response that starts `now` must have ended."""
         if self.client_deadline_s is None:

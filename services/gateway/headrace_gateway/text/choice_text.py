@@ -44,7 +44,7 @@ class ChoiceText:
 
     def feed(self, token_ids: Sequence[int], logprobs: Sequence[Any] | None = None) -> TextStep:
         """Take new tokens, with one log-probability entry each if asked for; raises HeadraceError decode_error."""
-        if len(token_ids) == 1 and logprobs is None and self._stops is None and not self._pending:
+        if len(token_ids) == 1 and logprobs is None and not self._pending and self._stop_at is None:
             return self._feed_plain(token_ids[0])
         parts: list[str] = []
         stopped = self._stop_at is not None
@@ -65,16 +65,19 @@ class ChoiceText:
         return self._step(0, text, None)
 
     def _feed_plain(self, token_id: int) -> TextStep:
-        """The common case, one token with nothing held before it and no stops: its text goes straight out."""
-        detokenizer = self._detokenizer
-        text = detokenizer.feed(token_id)
+        """The common case, one token with nothing held before it: unless it is held itself, it goes straight out."""
         self._num_tokens += 1
-        self._num_decoded += len(text)
-        if text and not detokenizer.is_incomplete:
+        decoded = self._detokenizer.feed(token_id)
+        self._num_decoded += len(decoded)
+        text = decoded if self._stops is None else self._stops.feed(decoded)
+        whole = len(text) == len(decoded) > 0  # nothing was held before, so the stops can only have taken away
+        if whole and not self._detokenizer.is_incomplete:
             self._num_out = self._num_decoded
             return TextStep(1, text, 1, (), None)
-        self._pending.append((self._num_decoded + detokenizer.is_incomplete, None))
-        return self._step(1, text, None)
+        if self._stops is not None and self._stops.stopped:
+            self._stop_at = self._num_tokens
+        self._pending.append((self._num_decoded + self._detokenizer.is_incomplete, None))
+        return self._step(1, text, self._stop_at)
 
     def _feed_one(self, token_id: int, logprob: Any) -> str:
         text = self._detokenizer.feed(token_id)

@@ -103,6 +103,8 @@ class StopFilter:
             whole = self._held + text[:num_read]
             self._held = ""
             return whole[: len(whole) - num_matched]
+        if self._state == 0 and not self._held:
+            return text
         whole = self._held + text
         num_free = len(whole) - self._stops.depth(self._state)
         self._held = whole[num_free:]

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Callable
 from functools import cache
 from typing import Any
 
 from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
 
 from headrace_gateway.text.card import ModelCard, parse_card
+from headrace_gateway.text.prompt import PromptEncoder
 
 CORPUS = [
     "system\nYou are a helpful AI assistant named SmolLM, trained by Hugging Face\n",
@@ -24,9 +26,7 @@ SMOLLM2_TEMPLATE = (
     "{% endif %}{{'<|im_start|>' + message['role'] + '\n' + message['content'] + '<|im_end|>' + '\n'}}{% endfor %}"
     "{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}"
 )
-LLAMA2_TEMPLATE = (
-    "{{ bos_token }}{% for message in messages %}[INST] {{ message.content | trim }} [/INST]{% endfor %}"
-)
+LLAMA2_TEMPLATE = "{{ bos_token }}{% for message in messages %}[INST] {{ message.content | trim }} [/INST]{% endfor %}"
 
 
 def make_card(**fields: Any) -> bytes:
@@ -44,6 +44,14 @@ def make_card(**fields: Any) -> bytes:
 
 def scripted() -> ModelCard:
     return parse_card(make_card())
+
+
+@cache
+def encoder(name: str) -> PromptEncoder:
+    """Built once: loading a tokenizer takes longer than using it."""
+    cards: dict[str, Callable[[], ModelCard]]
+    cards = {"scripted": scripted, "byte_level": byte_level, "sentencepiece": sentencepiece}
+    return PromptEncoder(cards[name]())
 
 
 def card_of(tokenizer: Tokenizer, template: str | None, bos: str, eos: str) -> ModelCard:
