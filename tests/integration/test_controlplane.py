@@ -120,6 +120,10 @@ async def test_only_the_admin_key_opens_the_admin_calls(site: Site) -> None:
         with pytest.raises(grpc.aio.AioRpcError) as caught:
             await stub.History(request, timeout=5, metadata=metadata)
         assert caught.value.code() == grpc.StatusCode.PERMISSION_DENIED
+    tenant = fleet_pb2_grpc.AdminStub(site.channel(plane.grpc, token=tenant_key))
+    with pytest.raises(grpc.aio.AioRpcError) as caught:
+        await tenant.History(request, timeout=5, metadata=site.admin_metadata)
+    assert caught.value.code() == grpc.StatusCode.PERMISSION_DENIED
     nobody = fleet_pb2_grpc.AdminStub(site.channel(plane.grpc, token=None))
     with pytest.raises(grpc.aio.AioRpcError) as caught:
         await nobody.History(request, timeout=5, metadata=site.admin_metadata)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from headrace.v1 import fleet_pb2, fleet_pb2_grpc
+from headrace_controlplane import sections
 from headrace_controlplane.artifacts import CHUNK_BYTES, Artifacts, BadArtifact
 from headrace_controlplane.demand import DemandBoard
 from headrace_controlplane.ledger import Current, Ledger
@@ -148,19 +149,27 @@ class FleetServicer(fleet_pb2_grpc.FleetServicer):
             await any_of(changed, ended)
 
     def _note_card(self, record: Record) -> None:
-        """The first card of a model's revision is its card until no living replica carries it any more."""
-        known, digest = self._state.ledger.card(record.model, record.revision), record.card_digest
-        if not digest or known == digest or self._state.ledger.current is None:
+        """The first card of a model's revision is its card until no living replica carries it any more.
+
+        Where another revision is served, the new one's card is its turn to be served: that waits until it can be.
+        """
+        ledger, digest = self._state.ledger, record.card_digest
+        known = ledger.card(record.model, record.revision)
+        if not digest or known == digest or ledger.current is None:
             return
-        if any(
-            (r.model, r.revision, r.card_digest) == (record.model, record.revision, known)
-            for r in self._state.roster.registry.records()
-        ):
+        if known and self._carried(record, known):
             if (record.id, digest) not in self._differing:
                 self._differing.add((record.id, digest))
                 log.error("model_cards_differ", extra={"replica": record.id, "model": record.model})
             return
-        self._state.ledger.set_card(record.model, record.revision, digest)
+        served = sections.served_in(ledger.current.sections).get(record.model)
+        if served is None or served[0] == record.revision or record.state == "ready":
+            ledger.set_card(record.model, record.revision, digest)
+
+    def _carried(self, record: Record, digest: bytes) -> bool:
+        """Whether a living replica of the same model and revision has this card."""
+        wanted = (record.model, record.revision, digest)
+        return any((r.model, r.revision, r.card_digest) == wanted for r in self._state.roster.registry.records())
 
 
 def reachable(endpoint: str, peer: str) -> str:

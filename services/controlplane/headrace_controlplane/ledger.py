@@ -190,7 +190,8 @@ class Ledger:
     def _build(self, fleet: Fleet) -> dict[str, bytes]:
         # Keys of a tenant that left the file are kept, and come back with it.
         known = [key for key in self._live_keys() if key.tenant in fleet.tenants]
-        beside = sections.Beside(self._vault, known, self._store.cards(), self._store.models_added())
+        served = sections.served_in(self.current.sections) if self.current else {}
+        beside = sections.Beside(self._vault, known, self._store.cards(), self._store.models_added(), served)
         return sections.build(fleet, beside)
 
     def _live_keys(self) -> list[StoredKey]:

@@ -25,6 +25,8 @@ class Beside:
     """Digest by (model, revision)."""
     models_added: Mapping[str, int] = field(default_factory=dict)
     """Unix seconds by model."""
+    served: Mapping[str, tuple[str, bytes]] = field(default_factory=dict)
+    """(revision, card digest) by model, as the version before had it."""
 
 
 def build(fleet: Fleet, beside: Beside) -> dict[str, bytes]:
@@ -35,6 +37,12 @@ def build(fleet: Fleet, beside: Beside) -> dict[str, bytes]:
         ROUTER: _router(fleet),
     }
     return {**{name: m.SerializeToString(deterministic=True) for name, m in messages.items()}, WORKER: b""}
+
+
+def served_in(content: Mapping[str, bytes]) -> dict[str, tuple[str, bytes]]:
+    """``Beside.served`` for the version after the one with these sections."""
+    section = snapshot_pb2.GatewaySection.FromString(content.get(GATEWAY, b""))
+    return {model.name: (model.revision, model.card_digest) for model in section.models if model.card_digest}
 
 
 def _gateway(fleet: Fleet, beside: Beside) -> snapshot_pb2.GatewaySection:
@@ -48,12 +56,16 @@ def _gateway(fleet: Fleet, beside: Beside) -> snapshot_pb2.GatewaySection:
 
 def _model(fleet: Fleet, name: str, beside: Beside) -> snapshot_pb2.ModelEntry:
     model = fleet.models[name]
+    revision, card = model.revision, beside.cards.get((name, model.revision), b"")
+    if not card and name in beside.served:
+        # Nobody knows the new revision's tokenizer before its first replica is there: the old one serves until then.
+        revision, card = beside.served[name]
     limits = [pool.max_sequence_tokens or 0 for pool in fleet.pools.values() if pool.model == name]
     return snapshot_pb2.ModelEntry(
         name=name,
         aliases=model.aliases,
-        revision=model.revision,
-        card_digest=beside.cards.get((name, model.revision), b""),
+        revision=revision,
+        card_digest=card,
         default_max_output_tokens=model.default_max_output_tokens or 0,
         # A pool without a limit takes what the card says, and so does the model then.
         max_sequence_tokens=max(limits) if limits and all(limits) else 0,

@@ -58,7 +58,10 @@ class RpcInterceptor(grpc.aio.ServerInterceptor):
         code = "OK"
         try:
             if self._token and not method.startswith(_FREE) and not bearer_matches(headers, self._token):
-                raise HeadraceError("unauthenticated", "the service token is missing or wrong")
+                # A tenant's key is a credential, only not one for this listener (decision 21).
+                tenant = str(headers.get("authorization", "")).startswith("Bearer hr_")
+                reason = "permission_denied" if tenant else "unauthenticated"
+                raise HeadraceError(reason, "the service token is missing or wrong")
             return await _run(behaviour(request, context), context)
         except asyncio.CancelledError:
             code = "CANCELLED"

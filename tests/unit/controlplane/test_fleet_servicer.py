@@ -19,6 +19,7 @@ from headrace_controlplane.fleet_servicer import FleetServicer, FleetState, reac
 from headrace_controlplane.ledger import Ledger
 from headrace_controlplane.registry import Record
 from headrace_controlplane.roster import Roster
+from headrace_controlplane.store import Store
 from headrace_controlplane.subscribers import Subscribers
 from headrace_kit import channels
 from headrace_kit.errors import from_rpc_error
@@ -251,6 +252,34 @@ async def test_a_card_stays_while_someone_carries_it(plane: Plane) -> None:
     await beat(plane, heartbeat("w-0", state=worker_pb2.REPLICA_STATE_GONE))
     await beat(plane, heartbeat("w-1", card_digest=other))
     assert plane.state.ledger.card("scripted", "1") == other
+
+
+def entry(plane: Plane) -> snapshot_pb2.ModelEntry:
+    assert plane.state.ledger.current is not None
+    return snapshot_pb2.GatewaySection.FromString(plane.state.ledger.current.sections["gateway"]).models[0]
+
+
+async def test_one_that_still_loads_does_not_keep_the_card_of_another_out(plane: Plane) -> None:
+    await plane.stub.PutArtifact(chunks(CARD, DIGEST), timeout=10)
+    await beat(plane, heartbeat("w-0", state=worker_pb2.REPLICA_STATE_LOADING))
+    await beat(plane, heartbeat("w-1", card_digest=DIGEST))
+    assert entry(plane).card_digest == DIGEST
+
+
+async def test_a_new_revision_is_served_when_its_first_replica_is_ready(plane: Plane, store: Store) -> None:
+    new = hashlib.sha256(b"new").digest()
+    await plane.stub.PutArtifact(chunks(CARD, DIGEST), timeout=10)
+    await plane.stub.PutArtifact(chunks(b"new", new), timeout=10)
+    await beat(plane, heartbeat("w-0", card_digest=DIGEST))
+    plane.state.ledger.apply(SCRIPTED.replace("{source: scripted}", '{source: scripted, revision: "2"}'), "")
+    assert (entry(plane).revision, entry(plane).card_digest) == ("1", DIGEST)
+    again = Ledger(store, plane.state.ledger.vault)
+    assert again.version == plane.state.ledger.version, "a restart in the middle changes nothing"
+    loading: dict[str, Any] = {"revision": "2", "card_digest": new, "state": worker_pb2.REPLICA_STATE_WARMING}
+    await beat(plane, heartbeat("w-1", **loading))
+    assert entry(plane).revision == "1"
+    await beat(plane, heartbeat("w-1", **{**loading, "state": READY}))
+    assert (entry(plane).revision, entry(plane).card_digest) == ("2", new)
 
 
 @pytest.mark.parametrize("digest", [b"", b"x" * 32])
