@@ -70,3 +70,11 @@ class Front:
         check_size(request, self._preparer.max_bytes)
         identity = await self._services.policy.authenticate(credential, request.model)
         return await self._preparer.count_tokens(request, identity)
+
+
+def named(error: HeadraceError, request: pb.GenerateRequest) -> HeadraceError:
+    """The router knows only that no replica has the features; the request says which field asked for them."""
+    if error.field != "features":
+        return error
+    name = "grammar" if request.HasField("grammar") else "logprobs"
+    return HeadraceError("invalid_argument", f"{name}: no engine of this model serves it", field=name)

@@ -8,12 +8,12 @@ import grpc
 
 from headrace.v1 import inference_pb2 as pb
 from headrace.v1 import inference_pb2_grpc, response_pb2
-from headrace_gateway.front import Front
+from headrace_gateway.front import Front, named
 from headrace_gateway.lifecycle import outputs
 from headrace_gateway.lifecycle.settlement import Usage
 from headrace_gateway.parsed_stream import ParsedDelta, ParsedEvent, ParsedStream
 from headrace_gateway.session import Session
-from headrace_kit.errors import REASONS
+from headrace_kit.errors import REASONS, HeadraceError
 
 
 class InferenceServicer(inference_pb2_grpc.InferenceServicer):
@@ -33,6 +33,8 @@ class InferenceServicer(inference_pb2_grpc.InferenceServicer):
                 if stream.num_reasoning_tokens and isinstance(event, outputs.Terminal):
                     getattr(message, event.kind).usage.num_reasoning_tokens = stream.num_reasoning_tokens
                 yield message
+        except HeadraceError as error:
+            raise named(error, request) from error
         finally:
             session.leave("disconnect")
 

@@ -1,13 +1,17 @@
-"""Headers: the caller's credential and id, and what every answer carries."""
+"""Headers: the caller's credential, id and wishes, and what every answer carries."""
 
 import re
+import secrets
 
 from starlette.requests import Request
 
+from headrace.v1 import inference_pb2 as pb
+from headrace_gateway.http.fields import invalid
 from headrace_gateway.servicer import bearer
 from headrace_gateway.session import Session
 
 _REQUEST_ID = re.compile(r"[\x21-\x7e]{1,128}")
+_MAX_DEADLINE_MS = 24 * 3600 * 1000
 
 
 def credential(request: Request) -> str:
@@ -21,11 +25,33 @@ def client_request_id(request: Request) -> str:
     return given if _REQUEST_ID.fullmatch(given) else ""
 
 
+def take_headers(generate: pb.GenerateRequest, request: Request) -> float | None:
+    """What a caller may say in headers for any API; returns the deadline in seconds. A header goes before the body."""
+    generate.client_request_id = client_request_id(request)
+    generate.retry_of = request.headers.get("x-headrace-retry-of", "")[:256] or generate.retry_of
+    generate.session_id = request.headers.get("x-headrace-session", "")[:256] or generate.session_id
+    generate.slo_class = request.headers.get("x-headrace-class", "")[:256]
+    deadline_ms = request.headers.get("x-headrace-deadline-ms", "")
+    if not deadline_ms:
+        return None
+    if not (deadline_ms.isascii() and deadline_ms.isdecimal() and 0 < int(deadline_ms[:12]) <= _MAX_DEADLINE_MS):
+        raise invalid("x-headrace-deadline-ms", f"expected milliseconds, 1 to {_MAX_DEADLINE_MS}")
+    return int(deadline_ms) / 1000
+
+
+def id_headers(request: Request) -> dict[str, str]:
+    """What every answer carries, also an error: the caller's id or ours. Anthropic's client reads the second name."""
+    request_id = client_request_id(request) or f"req_{secrets.token_hex(12)}"
+    return {"x-request-id": request_id, "request-id": request_id}
+
+
 def response_headers(session: Session) -> dict[str, str]:
     """Identity, snapshot and limits; `x-accel-buffering` keeps proxies from holding a stream back."""
     prepared = session.prepared
+    request_id = prepared.request.client_request_id or session.response_id
     headers = {
-        "x-request-id": prepared.request.client_request_id or session.response_id,
+        "x-request-id": request_id,
+        "request-id": request_id,
         "x-headrace-response-id": session.response_id,
         "x-headrace-snapshot": str(session.snapshot_version),
         "cache-control": "no-cache",

@@ -1,0 +1,99 @@
+"""The one handler behind every API that generates: one session, written as a stream or as one answer."""
+
+import asyncio
+import contextlib
+import time
+from collections.abc import AsyncIterator, Iterator
+
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+
+from headrace_gateway.front import Front, named
+from headrace_gateway.http.answer import Answer
+from headrace_gateway.http.api import Api, Asked, Head
+from headrace_gateway.http.body import read_object
+from headrace_gateway.http.errors import error_response, renamed, terminal_error
+from headrace_gateway.http.event_stream import EventStream
+from headrace_gateway.http.headers import credential, id_headers, response_headers, take_headers
+from headrace_gateway.lifecycle import outputs
+from headrace_gateway.parsed_stream import ParsedEvent, ParsedStream
+from headrace_gateway.session import Session
+from headrace_kit.errors import HeadraceError
+
+
+class Endpoint:
+    """Errors before `created` become the API's error bodies here."""
+
+    def __init__(self, front: Front, api: Api, max_body_bytes: int) -> None:
+        self._front, self._api, self._max_body_bytes = front, api, max_body_bytes
+
+    async def handle(self, request: Request) -> Response:
+        try:
+            await self._front.identify(credential(request))
+            asked = self._api.parse(await read_object(request, self._max_body_bytes))
+            return await self._answer(request, asked)
+        except HeadraceError as error:
+            return error_response(error, self._api, id_headers(request))
+
+    async def count(self, request: Request) -> int:
+        """Prompt tokens of a body of this API."""
+        await self._front.identify(credential(request))
+        asked = self._api.parse(await read_object(request, self._max_body_bytes))
+        with _named(asked):
+            return await self._front.count_tokens(asked.generate, credential(request))
+
+    async def _answer(self, request: Request, asked: Asked) -> Response:
+        with _named(asked):
+            deadline_s = take_headers(asked.generate, request)
+            session = await self._front.open(asked.generate, credential(request), deadline_s)
+            events = ParsedStream(session).events()
+            try:
+                async with _leave_on_disconnect(request, session):
+                    created = await anext(events)
+                    assert isinstance(created, outputs.Created), "the first event of a session is Created"
+                    head = Head(
+                        session.response_id, session.prepared.model.name, int(time.time()), session.prepared.bounds.n
+                    )
+                    if not asked.stream:
+                        return await self._whole(session, head, asked, events)
+            except BaseException:
+                session.leave("disconnect")
+                raise
+        return EventStream(session, self._api.stream(head, asked), events, response_headers(session))
+
+    async def _whole(self, session: Session, head: Head, asked: Asked, events: AsyncIterator[ParsedEvent]) -> Response:
+        answer = Answer(head.num_choices)
+        async for event in events:
+            answer.add(event)
+        terminal = answer.terminal
+        assert terminal is not None, "a session ends with a terminal"
+        headers = response_headers(session)
+        if terminal.kind not in ("completed", "incomplete"):
+            return error_response(terminal_error(terminal), self._api, headers, session.response_id)
+        return JSONResponse(self._api.whole(head, asked, answer), headers=headers)
+
+
+@contextlib.contextmanager
+def _named(asked: Asked) -> Iterator[None]:
+    """Errors name fields as the API does."""
+    try:
+        yield
+    except HeadraceError as error:
+        raise renamed(named(error, asked.generate), asked.names) from error
+
+
+@contextlib.asynccontextmanager
+async def _leave_on_disconnect(request: Request, session: Session) -> AsyncIterator[None]:
+    """While nothing is being written, only the connection can say that the client went away."""
+    watch = asyncio.create_task(_watch(request, session))
+    try:
+        yield
+    finally:
+        watch.cancel()
+        await asyncio.wait([watch])  # two readers of one connection would take each other's message
+
+
+async def _watch(request: Request, session: Session) -> None:
+    while (await request.receive())["type"] != "http.disconnect":
+        pass
+    session.leave("disconnect")
