@@ -9,7 +9,8 @@ import grpc
 
 from headrace_cli.client import StreamBroken
 from headrace_cli.platform.state_dir import CommandError
-from headrace_cli.verbs import chat, down, logs, restart, status, up
+from headrace_cli.verbs import chat, down, fleet, keys, logs, restart, status, up
+from headrace_cli.verbs.passed_on import PASSED_ON, pass_on
 from headrace_kit.errors import HeadraceError
 from headrace_kit.settings import version
 
@@ -20,13 +21,18 @@ VERBS: dict[str, ModuleType] = {
     "chat": chat,
     "logs": logs,
     "restart": restart,
+    "fleet": fleet,
+    "keys": keys,
 }
 
 
 def main(argv: Sequence[str] | None = None) -> None:
     """Exit codes: 0 done, 1 failed, 2 wrong usage, 130 interrupted."""
-    options = _parser().parse_args(argv)
+    words = list(sys.argv[1:] if argv is None else argv)
     try:
+        if words and words[0] in PASSED_ON:
+            pass_on(words[0], words[1:])
+        options = _parser().parse_args(words)
         raise SystemExit(VERBS[options.verb].run(options))
     except (CommandError, HeadraceError, StreamBroken) as error:
         raise SystemExit(f"headrace: {error}") from None
@@ -51,6 +57,8 @@ def _parser() -> argparse.ArgumentParser:
             help="directory of the platform (HEADRACE_STATE_DIR; default: the user's state directory)",
         )
         verb.add_arguments(one)
+    for name, target in PASSED_ON.items():
+        verbs.add_parser(name, help=target.help, add_help=False)
     return parser
 
 

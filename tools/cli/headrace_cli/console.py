@@ -1,5 +1,6 @@
 """What people see: tables, and live progress of a start. On a pipe, one line per change."""
 
+import re
 import sys
 from collections.abc import Iterable, Sequence
 from types import TracebackType
@@ -13,6 +14,8 @@ from rich.text import Text
 from headrace.v1 import worker_pb2 as worker
 from headrace_cli.platform.readiness import Readiness
 
+_PERCENTAGE = re.compile(r"(\d+)\s*%")
+
 
 def table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
     """A plain aligned table on standard output; wide cells wrap."""
@@ -24,7 +27,7 @@ def table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
 
 
 class Progress:
-    """Live state of a start: one row per service and replica."""
+    """Live state of a start: one row per service and replica, with the percentages that the worker reports."""
 
     def __init__(self) -> None:
         self._live = Live(console=Console(stderr=True), refresh_per_second=8) if sys.stderr.isatty() else None
@@ -48,9 +51,15 @@ class Progress:
             self._live.update(_grid(rows, elapsed_s))
             return
         for name, state in rows.items():
-            if self._printed.get(name) != state:
+            step = _PERCENTAGE.sub(_quarter, state)
+            if self._printed.get(name) != step:
                 print(f"{elapsed_s:6.1f} s  {name}: {state}", file=sys.stderr, flush=True)
-        self._printed = rows
+            self._printed[name] = step
+
+
+def _quarter(found: "re.Match[str]") -> str:
+    """A log line for each quarter is enough."""
+    return f"{int(found.group(1)) // 25} quarters"
 
 
 def _rows(seen: Readiness) -> dict[str, str]:

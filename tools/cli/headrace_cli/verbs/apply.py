@@ -1,5 +1,6 @@
 """Applying a fleet file: validated by the control plane, stored as the next version."""
 
+from collections.abc import Iterable
 from pathlib import Path
 
 from headrace.v1 import fleet_pb2 as pb
@@ -13,6 +14,11 @@ async def apply_file(state: StateDir, path: Path, fleet_yaml: str, comment: str)
         request = pb.ApplyRequest(fleet_yaml=fleet_yaml, comment=comment)
         answer: pb.ApplyResponse = await admin.call(admin.stub.Apply, request)
     if answer.problems:
-        lines = "\n".join(f"  {problem.path}: {problem.message}" for problem in answer.problems)
-        raise CommandError(f"{path} was refused, nothing changed:\n{lines}")
+        raise refusal(path, answer.problems)
     return answer
+
+
+def refusal(source: Path | str, problems: Iterable[pb.FleetProblem]) -> CommandError:
+    """All problems of a file, one line each."""
+    lines = "\n".join(f"  {problem.path}: {problem.message}" for problem in problems)
+    return CommandError(f"{source} was refused, nothing changed:\n{lines}")

@@ -1,0 +1,99 @@
+"""`headrace fleet apply|diff|history|rollback|show`: what should exist, as versions."""
+
+import argparse
+import asyncio
+import time
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+from headrace.v1 import fleet_pb2 as pb
+from headrace_cli.console import table
+from headrace_cli.platform.admin import Admin
+from headrace_cli.platform.state_dir import CommandError, StateDir
+from headrace_cli.verbs.apply import apply_file, refusal
+
+HELP = "what should exist: apply, diff, history, rollback, show"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    actions = parser.add_subparsers(dest="action", required=True, metavar="ACTION")
+    apply = actions.add_parser("apply", help="check a fleet file and make it the newest version")
+    apply.add_argument("file", type=Path)
+    apply.add_argument("--comment", default="", help="for the history")
+    diff = actions.add_parser("diff", help="what an apply would change")
+    diff.add_argument("file", type=Path)
+    history = actions.add_parser("history", help="versions, newest first")
+    history.add_argument("-n", type=int, default=20, help="most lines (default 20)")
+    rollback = actions.add_parser("rollback", help="make the file of an older version the newest")
+    rollback.add_argument("version", type=int)
+    show = actions.add_parser("show", help="print the fleet file")
+    show.add_argument("version", type=int, nargs="?", default=0)
+
+
+def run(options: argparse.Namespace) -> int:
+    return asyncio.run(_ACTIONS[options.action](StateDir.resolve(options.state_dir), options))
+
+
+def read_file(path: Path) -> str:
+    """The text of a fleet file."""
+    try:
+        return path.read_text("utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise CommandError(f"cannot read {path}: {error}") from None
+
+
+async def _apply(state: StateDir, options: argparse.Namespace) -> int:
+    answer = await apply_file(state, options.file, read_file(options.file), options.comment)
+    print(f"version {answer.version}" if answer.changed else f"nothing changed; version {answer.version}")
+    return 0
+
+
+async def _diff(state: StateDir, options: argparse.Namespace) -> int:
+    """Exit code 1 when there is a difference, as diff does."""
+    fleet_yaml = read_file(options.file)
+    async with Admin(state) as admin:
+        answer = await admin.call(admin.stub.Diff, pb.DiffRequest(fleet_yaml=fleet_yaml))
+    if answer.problems:
+        raise refusal(options.file, answer.problems)
+    print("\n".join(answer.changes) or "no difference")
+    return 1 if answer.changes else 0
+
+
+async def _history(state: StateDir, options: argparse.Namespace) -> int:
+    async with Admin(state) as admin:
+        answer = await admin.call(admin.stub.History, pb.HistoryRequest(limit=options.n))
+    rows = [
+        (str(one.version), _time(one.created_at_s), one.kind, one.hash.hex()[:12], one.comment)
+        for one in answer.entries
+    ]
+    table(("version", "time (UTC)", "kind", "hash", "comment"), rows)
+    return 0
+
+
+async def _rollback(state: StateDir, options: argparse.Namespace) -> int:
+    async with Admin(state) as admin:
+        answer = await admin.call(admin.stub.Rollback, pb.RollbackRequest(version=options.version))
+    if answer.problems:
+        raise refusal(f"version {options.version}", answer.problems)
+    print(f"version {answer.version} has the file of version {options.version}")
+    return 0
+
+
+async def _show(state: StateDir, options: argparse.Namespace) -> int:
+    async with Admin(state) as admin:
+        answer = await admin.call(admin.stub.Show, pb.ShowRequest(version=options.version))
+    print(answer.fleet_yaml, end="")
+    return 0
+
+
+def _time(unix_s: int) -> str:
+    return time.strftime("%Y-%m-%d %H:%M:%S", time.gmtime(unix_s))
+
+
+_ACTIONS: dict[str, Callable[[StateDir, argparse.Namespace], Awaitable[int]]] = {
+    "apply": _apply,
+    "diff": _diff,
+    "history": _history,
+    "rollback": _rollback,
+    "show": _show,
+}
