@@ -26,6 +26,7 @@ SOURCES = {
     "headrace-controlplane": "services/controlplane",
     "headrace-worker": "services/worker",
     "headrace-cli": "tools/cli",
+    "headrace-conformance": "tools/conformance",
 }
 
 

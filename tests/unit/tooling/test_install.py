@@ -8,6 +8,7 @@ import pytest
 
 from tests.integration.clean_environment import SOURCES
 
+LAST = ("headrace-worker", "headrace-cli", "headrace-conformance")
 SCRIPT = Path(__file__).parents[3] / "tools/install.sh"
 
 BROKEN_SHIM = "echo 'python3.12: command not found' >&2; exit 127"
@@ -90,8 +91,8 @@ def test_build_tools_come_first_and_then_everything_in_one_locked_install(tmp_pa
     assert {"hatchling", "editables", "grpcio-tools"} <= set(tools.split())
     words = everything.split()
     assert [words[at + 1] for at, word in enumerate(words) if word == "-e"] == [
-        *(f"./{source}" for name, source in SOURCES.items() if name not in ("headrace-worker", "headrace-cli")),
-        *("./services/worker[engine]", "./tools/cli"),
+        *(f"./{source}" for name, source in SOURCES.items() if name not in LAST),
+        *("./services/worker[engine]", "./tools/cli", "./tools/conformance[grpc]"),
     ]
     assert {"--no-build-isolation", "--group"} <= set(words)
     assert words[words.index("--extra-index-url") + 1] == "https://example.org/cpu"

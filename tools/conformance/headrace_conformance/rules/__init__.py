@@ -1,0 +1,1 @@
+"""The rules: each asks the server something of its own, or looks at the recorded streams."""
