@@ -10,7 +10,7 @@ from typing import Any, Protocol
 
 from redis.asyncio import BlockingConnectionPool, Redis
 from redis.asyncio.cluster import RedisCluster
-from redis.exceptions import NoScriptError, RedisClusterException, RedisError
+from redis.exceptions import NoScriptError, RedisClusterException, RedisError, ResponseError
 
 from headrace_kit import telemetry
 
@@ -19,7 +19,8 @@ CALL_S = 0.08
 """Below the 100 ms in which an admission is decided, whatever Redis does."""
 PAUSE_S = 0.5
 """How long nothing is tried after a failure."""
-_CONNECTIONS = 64
+_CONNECTIONS = 8
+"""Redis works on one call at a time, and so does this process; a burst must not open a connection for each call."""
 _calls = telemetry.counter("redis_calls_total", "Calls to the quota store by result", ["result"])
 _seconds = telemetry.histogram("redis_call_seconds", "Time of calls to the quota store that were answered")
 
@@ -49,7 +50,7 @@ def connect(url: str) -> Client:
     if url.startswith("redis+cluster://"):
         cluster: Any = RedisCluster.from_url(url.replace("redis+cluster", "redis", 1), max_connections=_CONNECTIONS)
         return cluster  # type: ignore[no-any-return]
-    pool = BlockingConnectionPool.from_url(url, max_connections=_CONNECTIONS, timeout=CALL_S, **limits)
+    pool = BlockingConnectionPool.from_url(url, max_connections=_CONNECTIONS, timeout=10 * CALL_S, **limits)
     client: Any = Redis.from_pool(pool)
     return client  # type: ignore[no-any-return]
 
@@ -64,6 +65,7 @@ class RedisLink:
         self._script = script or resources.files(__package__).joinpath("ledger.lua").read_text("utf-8")
         self._sha = hashlib.sha1(self._script.encode()).hexdigest()
         self._blocked_until = 0.0
+        self._answered_at = float("-inf")
         self._probing = False
         self.away = ""
         self.back_since = clock()
@@ -82,8 +84,7 @@ class RedisLink:
             async with asyncio.timeout(limit_s):
                 result = await work()
         except (TimeoutError, RedisError, RedisClusterException, OSError) as error:
-            self._lost(error)
-            raise StoreAwayError(self.away, sent=True) from error
+            raise StoreAwayError(self._lost(error, started), sent=True) from error
         finally:
             self._probing = False
         self._answered(self._clock() - started)
@@ -95,16 +96,23 @@ class RedisLink:
         except NoScriptError:  # a new or emptied server: EVAL also loads it
             return await self.client.eval(self._script, len(keys), *keys, *args)
 
-    def _lost(self, error: BaseException) -> None:
+    def _lost(self, error: BaseException, started: float) -> str:
         _calls.labels("failed").inc()
+        # A burst that waits for itself, or a call that Redis refuses, is no reason to stop everyone.
+        if isinstance(error, TimeoutError) and self._answered_at > started:
+            return "this call was not answered in time, others were"
+        if isinstance(error, ResponseError):
+            return str(error)
         reason = str(error) or f"no answer within {CALL_S * 1000:.0f} ms"
         if not self.away:
             log.error("redis_away", extra={"detail": reason})
         self.away, self._blocked_until = reason, self._clock() + PAUSE_S
+        return reason
 
     def _answered(self, seconds: float) -> None:
         _calls.labels("answered").inc()
         _seconds.observe(seconds)
+        self._answered_at = self._clock()
         if self.away:
             log.info("redis_answers")
             self.away, self.back_since = "", self._clock()

@@ -1,0 +1,158 @@
+"""The policy process as gateways meet it: B52, B61, B66, B67, B70, and an end by kill -9 at any moment."""
+
+import asyncio
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pytest
+
+from headrace.v1 import policy_pb2 as pb
+from tests.integration.policy_process import PolicyProcess, wait_for
+from tests.unit.policy.fakes import KEY, api_key, limit, reservation, section, settlement
+from tests.unit.policy.redis_process import RedisProcess
+
+CANARY = "AAAA1111"
+LIMITS = (limit("tokens_per_day", 100_000), limit("concurrency", 5))
+
+
+@pytest.fixture(scope="module")
+def redis_process() -> Iterator[RedisProcess]:
+    process = RedisProcess().start()
+    yield process
+    process.close()
+
+
+@pytest.fixture
+def two(tmp_path: Path, redis_process: RedisProcess) -> Iterator[list[PolicyProcess]]:
+    """Two processes on one emptied Redis; leases of one second."""
+    with redis_process.client() as client:
+        client.flushall()
+    keys = [api_key(), api_key("hr_old_XYZ99999", expires_at_s=1)]
+    given = section(*LIMITS, keys=keys)
+    processes = [PolicyProcess(tmp_path / name, given, redis_process.url, "--lease-s=1") for name in ("p1", "p2")]
+    for process in processes:
+        process.start()
+    yield processes
+    for process in processes:
+        process.stop()
+
+
+async def refusal(call: Any) -> grpc.aio.AioRpcError:
+    with pytest.raises(grpc.aio.AioRpcError) as refused:
+        await call
+    return refused.value
+
+
+async def test_no_key_is_written_anywhere(two: list[PolicyProcess], redis_process: RedisProcess) -> None:
+    policy = two[0]
+    texts = []
+    async with policy.channel() as channel:
+        stub = policy.stub(channel)
+        identity = await stub.Authenticate(pb.AuthenticateRequest(credential=KEY, model="m"), timeout=5)
+        answer = await stub.Admit(pb.AdmitRequest(reservation=reservation("r1", identity)), timeout=5)
+        over = await stub.Admit(pb.AdmitRequest(reservation=reservation("r2", identity, 10**6)), timeout=5)
+        assert over.reason == "tokens_per_day"
+        await stub.Settle(settlement(answer.reservation, "completed", 3), timeout=5)
+        for credential in ("hr_old_XYZ99999", f"hr_test_{CANARY}x", f"Basic {CANARY}", f"{CANARY}\n", KEY + " " + KEY):
+            error = await refusal(stub.Authenticate(pb.AuthenticateRequest(credential=credential), timeout=5))
+            assert error.code() is grpc.StatusCode.UNAUTHENTICATED
+            texts.append(f"{error.details()} {error.trailing_metadata()} {error.debug_error_string()}")
+        broken = pb.AdmitRequest(reservation=reservation(KEY * 10, identity))
+        texts.append(str((await refusal(stub.Admit(broken, timeout=5))).details()))
+    texts += [str(identity), str(answer), str(over), policy.log]
+    texts.append(policy.get("/metrics", authorization="Bearer the-service-token").text)
+    with redis_process.client() as client:
+        assert client.dbsize() > 0
+        texts += [repr(client.dump(key)) + repr(key) for key in client.scan_iter()]
+    journal = b"".join(path.read_bytes() for path in policy._folder.glob("journal*"))
+    assert not [text for text in texts if CANARY in text or "XYZ99999" in text]
+    assert CANARY.encode() not in journal
+
+
+async def test_every_call_but_probes_asks_for_the_service_token(two: list[PolicyProcess]) -> None:
+    policy = two[0]
+    methods = pb.DESCRIPTOR.services_by_name["Policy"].methods_by_name
+    paths = [f"/headrace.v1.Policy/{name}" for name in methods]
+    paths.append("/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo")
+    for token in (None, "wrong"):
+        async with policy.channel(token) as channel:
+            for path in paths:
+                call: Any = channel.stream_stream(path, bytes, bytes)(iter([b""]), timeout=5)
+                error = await refusal(call.read())
+                assert error.code() is grpc.StatusCode.UNAUTHENTICATED, path
+            healthy: Any = channel.unary_unary("/grpc.health.v1.Health/Check", bytes, bytes)
+            assert await healthy(b"", timeout=5)
+    for path, code in {"/healthz": 200, "/readyz": 200, "/metrics": 401, "//metrics": 404, "/metrics/": 401}.items():
+        assert policy.get(path).status_code == code or policy.get(path).status_code in (307, 404), path
+    assert "headrace" not in policy.get("/metrics").text
+
+
+async def test_what_a_killed_gateway_held_comes_back_by_itself(two: list[PolicyProcess]) -> None:
+    async with two[0].channel() as channel:
+        stub = two[0].stub(channel)
+        identity = await stub.Authenticate(pb.AuthenticateRequest(credential=KEY), timeout=5)
+        answers = [
+            await stub.Admit(pb.AdmitRequest(reservation=reservation(f"r{i}", identity)), timeout=5) for i in range(6)
+        ]
+        assert [answer.admitted for answer in answers] == [True] * 5 + [False]
+
+        async def admitted() -> bool:
+            request = pb.AdmitRequest(reservation=reservation("new", identity))
+            return bool((await stub.Admit(request, timeout=5)).admitted)
+
+        await wait_for(admitted, "a lease of a lost gateway never ends", 10)
+        rows = [row async for row in stub.GetUsage(pb.UsageQuery(tenant="acme"), timeout=5)]
+        assert {row.settlement.reason for row in rows} == {"gateway_lost"}
+
+
+async def test_killed_policies_lose_no_settlement_and_double_none(two: list[PolicyProcess]) -> None:
+    held: list[pb.Reservation] = []
+    async with two[0].channel() as channel:
+        stub = two[0].stub(channel)
+        identity = await stub.Authenticate(pb.AuthenticateRequest(credential=KEY), timeout=5)
+        for i in range(5):
+            answer = await stub.Admit(pb.AdmitRequest(reservation=reservation(f"r{i}", identity)), timeout=5)
+            held.append(answer.reservation)
+        await stub.Settle(settlement(held[0], "completed", 10), timeout=5)
+        sending = [asyncio.ensure_future(stub.Settle(settlement(one, "completed", 10), timeout=5)) for one in held[1:3]]
+        await asyncio.sleep(0)
+        two[0].kill()
+        await asyncio.gather(*sending, return_exceptions=True)
+    async with two[1].channel() as channel:
+        stub = two[1].stub(channel)
+        for one in held:  # what a gateway's outbox does
+            await stub.Settle(settlement(one, "completed", 10), timeout=5)
+    two[0].start()
+    rows: dict[tuple[str, int], pb.UsageRow] = {}
+    for process in two:
+        async with process.channel() as channel:
+            async for row in process.stub(channel).GetUsage(pb.UsageQuery(tenant="acme"), timeout=5):
+                rows[row.settlement.reservation.response_id, row.settled_at_ms] = row
+    assert sorted(name for name, _ in rows) == [f"r{i}" for i in range(5)]
+    assert sum(row.settlement.num_output_tokens for row in rows.values()) == 50
+
+
+async def test_sixty_racing_requests_through_two_processes_never_overshoot(two: list[PolicyProcess]) -> None:
+    most, running, refused = 0, 0, 0
+
+    async def one(number: int, stub: Any, identity: pb.Identity) -> None:
+        nonlocal most, running, refused
+        answer = await stub.Admit(pb.AdmitRequest(reservation=reservation(f"r{number}", identity)), timeout=5)
+        if not answer.admitted:
+            refused += 1
+            return
+        running += 1
+        most = max(most, running)
+        await asyncio.sleep(0)
+        running -= 1
+        await stub.Settle(settlement(answer.reservation, "completed", 1), timeout=5)
+
+    async with two[0].channel() as first, two[1].channel() as second:
+        stubs = [two[0].stub(first), two[1].stub(second)]
+        identity = await stubs[0].Authenticate(pb.AuthenticateRequest(credential=KEY), timeout=5)
+        await asyncio.gather(*(one(i, stubs[i % 2], identity) for i in range(60)))
+        report = await stubs[0].GetQuota(pb.QuotaQuery(tenant="acme"), timeout=5)
+    assert most == 5 and refused > 0
+    assert next(row.level for row in report.levels if row.limit == "concurrency") == 0

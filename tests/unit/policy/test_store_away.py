@@ -1,0 +1,169 @@
+"""Redis away (decision 8): B59 and B60, both modes, and nothing lost or charged twice when it comes back."""
+
+import asyncio
+import signal
+import time
+from collections.abc import AsyncIterator, Callable
+from os import kill
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from headrace.v1 import snapshot_pb2
+from headrace_kit.errors import HeadraceError
+from headrace_policy import redis_link
+from headrace_policy.redis_link import RedisLink
+from tests.unit.policy.fakes import limit
+from tests.unit.policy.office import Office
+from tests.unit.policy.redis_process import RedisProcess
+
+LIMITS = (limit("tokens_per_day", 100_000), limit("concurrency", 5))
+
+
+@pytest.fixture
+async def server() -> AsyncIterator[RedisProcess]:
+    process = RedisProcess().start()
+    yield process
+    process.close()
+
+
+@pytest.fixture
+async def own(server: RedisProcess, tmp_path: Path) -> AsyncIterator[Callable[..., Office]]:
+    """An office on its own server, whose breaker is never open for long."""
+    client = redis_link.connect(server.url)
+    opened: list[Office] = []
+
+    def make(*limits: Any, **fields: Any) -> Office:
+        opened.append(Office(RedisLink(client), 30_000, tmp_path / f"{len(opened)}.sqlite", limits, fields))
+        return opened[-1]
+
+    yield make
+    await client.aclose()
+    for one in opened:
+        one.close()
+
+
+async def until_back(calls: Office, response_id: str) -> Any:
+    """The first answer that is not 503, within the time that the breaker needs."""
+    deadline = time.monotonic() + 5
+    while True:
+        try:
+            return await calls.admit(response_id)
+        except HeadraceError as error:
+            assert error.reason == "quota_unavailable" and time.monotonic() < deadline
+            await asyncio.sleep(0.02)
+
+
+async def test_a_silent_redis_is_503_within_100_ms(own: Callable[..., Office], server: RedisProcess) -> None:
+    calls = own(*LIMITS)
+    assert (await calls.admit("before")).admitted
+    kill(server.pid, signal.SIGSTOP)
+    try:
+        seconds = []
+        for i in range(20):
+            started = time.perf_counter()
+            with pytest.raises(HeadraceError) as refused:
+                await calls.admit(f"r{i}")
+            seconds.append(time.perf_counter() - started)
+            assert (refused.value.reason, refused.value.row.http) == ("quota_unavailable", 503)
+    finally:
+        kill(server.pid, signal.SIGCONT)
+    assert max(seconds) < 0.1
+    assert sum(seconds) < 0.2, "the breaker answers all but the first"
+
+
+async def test_what_a_silent_redis_took_after_all_is_released(own: Callable[..., Office], server: RedisProcess) -> None:
+    calls = own(*LIMITS)
+    await calls.admit("before")
+    kill(server.pid, signal.SIGSTOP)
+    with pytest.raises(HeadraceError):
+        await calls.admit("ambiguous")
+    assert len(calls.regrets) == 1
+    kill(server.pid, signal.SIGCONT)
+    assert (await until_back(calls, "after")).admitted
+    await calls.regrets.release_one()
+    assert await calls.level("concurrency") == 2, "before and after"
+    assert len(calls.regrets) == 0
+
+
+async def test_a_stopped_redis_keeps_its_levels_and_nothing_is_charged_twice(
+    own: Callable[..., Office], server: RedisProcess
+) -> None:
+    calls = own(*LIMITS)
+    first, second = await calls.admit("first", 100, 50), await calls.admit("second", 100, 50)
+    await calls.settle(first.reservation, "completed", 10)
+    await asyncio.sleep(1.1)  # the append-only file is written every second
+    server.stop()
+    with pytest.raises(HeadraceError) as refused:
+        await calls.settle(second.reservation, "completed", 20)
+    assert refused.value.reason == "quota_unavailable"
+    server.start()
+    assert (await until_back(calls, "third")).admitted
+    assert await calls.settle(second.reservation, "completed", 20) == "applied"
+    assert await calls.settle(first.reservation, "completed", 10) == "duplicate"
+    assert await calls.level("tokens_per_day") == pytest.approx(110 + 120 + 58, abs=5)
+    assert sorted(row.settlement.num_output_tokens for row in await calls.usage()) == [10, 20]
+
+
+async def test_an_emptied_redis_gets_everything_back_from_renewals_and_settlements(
+    own: Callable[..., Office], server: RedisProcess
+) -> None:
+    calls = own(*LIMITS)
+    held = [(await calls.admit(f"r{i}", 100, 50)).reservation for i in range(4)]
+    with server.client() as client:
+        client.flushall()
+        client.script_flush()
+    assert await calls.renew(*held[:3]) == ["restored"] * 3
+    assert await calls.level("concurrency") == 3
+    assert await calls.level("tokens_per_day") == pytest.approx(450, abs=1)
+    assert [await calls.settle(one, "completed", 5) for one in held] == ["applied"] * 4
+    assert await calls.level("tokens_per_day") == pytest.approx(420, abs=1)
+    assert await calls.level("concurrency") == 0
+
+
+async def test_a_local_allowance_is_bounded_and_charged_when_redis_is_back(
+    own: Callable[..., Office], server: RedisProcess
+) -> None:
+    allowance = snapshot_pb2.LocalAllowance(rpm=3, tpm=10_000)
+    tenant = snapshot_pb2.Tenant(id="acme", limits=LIMITS, local_allowance=allowance)
+    calls = own(tenants=[tenant])
+    server.stop()
+    granted = [await calls.admit(f"r{i}") for i in range(3)]
+    assert all(answer.admitted and not answer.reservation.charges for answer in granted)
+    with pytest.raises(HeadraceError) as refused:
+        await calls.admit("one too many")
+    assert refused.value.reason == "quota_unavailable"
+    server.start()
+    assert (await until_back(calls, "after")).admitted
+    assert await calls.renew(granted[0].reservation) == ["restored"]
+    assert await calls.settle(granted[0].reservation, "completed", 2) == "applied"
+    assert await calls.settle(granted[1].reservation, "completed", 4) == "applied"
+    assert await calls.level("tokens_per_day") == pytest.approx(10 + 12 + 58, abs=1)
+    assert await calls.level("concurrency") == 1
+
+
+async def test_a_server_that_forbids_scripts_is_never_silently_replaced(
+    own: Callable[..., Office], server: RedisProcess
+) -> None:
+    with server.client() as client:
+        client.acl_setuser("default", enabled=True, nopass=True, keys=["*"], commands=["+@all", "-evalsha", "-eval"])
+    with pytest.raises(HeadraceError) as refused:
+        await own(*LIMITS).admit("r")
+    assert refused.value.reason == "quota_unavailable"
+
+
+async def test_a_server_that_forbids_script_load_is_served_by_eval(
+    own: Callable[..., Office], server: RedisProcess
+) -> None:
+    with server.client() as client:
+        client.acl_setuser("default", enabled=True, nopass=True, keys=["*"], commands=["+@all", "-script"])
+    assert (await own(*LIMITS).admit("r")).admitted
+
+
+async def test_three_services_and_sixty_racing_requests_take_exactly_the_limit(own: Callable[..., Office]) -> None:
+    offices = [own(limit("rpm", 10), limit("concurrency", 100)) for _ in range(3)]
+    answers = await asyncio.gather(*(offices[i % 3].admit(f"r{i}") for i in range(60)))
+    assert sum(answer.admitted for answer in answers) == 10
+    assert {answer.reason for answer in answers if not answer.admitted} == {"rpm"}
+    assert await offices[0].level("concurrency") == 10
