@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from headrace.v1 import policy_pb2 as pb
 from headrace.v1 import snapshot_pb2
 from headrace_kit.errors import HeadraceError
 from headrace_policy import book, identity
