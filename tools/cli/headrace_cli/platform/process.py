@@ -2,6 +2,7 @@
 
 import asyncio
 import ctypes
+import itertools
 import os
 import signal
 import sys
@@ -12,6 +13,7 @@ from pathlib import Path
 from headrace_kit.lifecycle import backoff_s
 
 _HEALTHY_S = 10.0
+_MAX_LAST_LINES = 20
 _MAX_LOG_BYTES = 16 * 1024 * 1024
 _PR_SET_PDEATHSIG = 1
 
@@ -52,7 +54,7 @@ class ManagedProcess:
             if self._stopping.is_set():
                 return
             if code in (2, 3):
-                return self._give_up(f"{self.name} cannot start: {last_line(self._log)}")
+                return self._give_up(f"{self.name} cannot start: {last_words(self._log)}")
             attempt = 0 if code == 0 or time.monotonic() - started > _HEALTHY_S else attempt + 1
             _say(f"{self.name} ended with code {code}; starting it again")
             await self._pause(backoff_s(attempt) if attempt else 0.0)
@@ -79,10 +81,11 @@ class ManagedProcess:
             return
 
 
-def last_line(log: Path) -> str:
-    """The last line of a log, for the person who asks why."""
+def last_words(log: Path) -> str:
+    """What a process wrote for people at its end: the last lines that are no JSON, or the last line."""
     lines = log.read_text("utf-8", "replace").splitlines() if log.exists() else []
-    return lines[-1] if lines else "it said nothing"
+    plain = list(itertools.takewhile(lambda line: not line.startswith("{"), reversed(lines[-_MAX_LAST_LINES:])))
+    return "\n".join(reversed(plain)) or (lines[-1] if lines else "it said nothing")
 
 
 def _die_with_parent() -> None:

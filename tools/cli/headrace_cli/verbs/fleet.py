@@ -3,8 +3,9 @@
 import argparse
 import asyncio
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable, Coroutine
 from pathlib import Path
+from typing import Any
 
 from headrace.v1 import fleet_pb2 as pb
 from headrace_cli.console import table
@@ -90,7 +91,7 @@ def _time(unix_s: int) -> str:
     return time.strftime("%Y-%m-%d %H:%M:%S", time.gmtime(unix_s))
 
 
-_ACTIONS: dict[str, Callable[[StateDir, argparse.Namespace], Awaitable[int]]] = {
+_ACTIONS: dict[str, Callable[[StateDir, argparse.Namespace], Coroutine[Any, Any, int]]] = {
     "apply": _apply,
     "diff": _diff,
     "history": _history,

@@ -3,7 +3,8 @@
 import argparse
 import asyncio
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable, Coroutine
+from typing import Any
 
 from headrace.v1 import fleet_pb2 as pb
 from headrace_cli.console import table
@@ -70,7 +71,7 @@ def _state(key: pb.Key) -> str:
     return f"expired {day}" if expired else f"valid until {day} UTC"
 
 
-_ACTIONS: dict[str, Callable[[StateDir, argparse.Namespace], Awaitable[int]]] = {
+_ACTIONS: dict[str, Callable[[StateDir, argparse.Namespace], Coroutine[Any, Any, int]]] = {
     "create": _create,
     "list": _list,
     "revoke": _revoke,

@@ -36,7 +36,7 @@ def run(options: argparse.Namespace) -> int:
         print("stopping", file=sys.stderr)
         return down.stop(state) or 130
     except CommandError:
-        if started_here:
+        if started_here and state.supervisor_pid() is not None:
             down.stop(state)
         raise
     _print_next_steps(state)
