@@ -26,7 +26,7 @@ def load_torch_runner(config: WorkerConfig, progress: Progress) -> TorchRunner:
     def named(phase: str, share: float) -> None:
         progress("weights" if phase == "load" else phase, share)
 
-    torch.set_num_threads(config.threads or os.cpu_count() or 1)
+    torch.set_num_threads(config.threads or num_cores())
     try:
         checkpoint = open_checkpoint(config.source, config.state_dir / "models", named)
         max_context = _max_context(config, checkpoint.config.max_position)
@@ -37,6 +37,11 @@ def load_torch_runner(config: WorkerConfig, progress: Progress) -> TorchRunner:
     attention = select_attention(config.deterministic)
     loaded = Loaded(checkpoint, model, attention, options.dtype, torch.device(config.device))
     return TorchRunner(config, loaded, max_context)
+
+
+def num_cores() -> int:
+    """Cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def _max_context(config: WorkerConfig, max_position: int) -> int:

@@ -39,6 +39,17 @@ class LogitEdits:
     def _ids(self, ids: object) -> Tensor:
         return torch.tensor(list(ids), dtype=torch.int64, device=self._device)  # type: ignore[call-overload]
 
+    def changes(self, output_index: int) -> bool:
+        """Whether `apply` would do anything."""
+        params = self._params
+        return bool(
+            (self._repeats and self._seen)
+            or (self._counts_output and self._output)
+            or params.logit_bias
+            or self._forbidden is not None
+            or output_index < params.min_tokens
+        )
+
     def apply(self, row_V: Tensor, output_index: int) -> None:
         """Edit the logits from which output number `output_index` is drawn."""
         params = self._params

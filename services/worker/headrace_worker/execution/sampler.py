@@ -59,35 +59,38 @@ class Sampler:
             self._choices.pop(handle, None)
 
     def sample(self, logits_RV: Tensor, handles: Sequence[int], output_indices: Sequence[int]) -> list[ResultRow]:
-        """float32 logits, one row per handle; `output_indices` number the tokens drawn among each one's output."""
+        """float32 logits, one row per handle, which are overwritten; `output_indices` number the tokens to draw."""
         choices = [self._choices[handle] for handle in handles]
-        broken_R = ~(logits_RV < float("inf")).all(1)  # NaN and +inf fail the comparison
-        edited_RV = logits_RV.masked_fill(broken_R[:, None], 0.0)
-        clean_RV = edited_RV.clone() if any(choice.params.logprobs for choice in choices) else edited_RV
-        for row, (choice, index) in enumerate(zip(choices, output_indices, strict=True)):
-            choice.edits.apply(edited_RV[row], index)
-        empty_R = edited_RV.amax(1) == float("-inf")
-        drawn = self._draw(edited_RV, choices, output_indices).tolist()
-        logprobs = self._logprobs(clean_RV, choices, drawn)
+        top_R, ids_R = logits_RV.max(1)
+        broken_R = ~(top_R < float("inf"))  # the largest of a row with a NaN is NaN, which fails the comparison
+        if bool(broken_R.any()):
+            logits_RV[broken_R] = 0.0
+        reports = _Reports(logits_RV, [choice.params for choice in choices])
+        edited = [row for row, choice in enumerate(choices) if choice.edits.changes(output_indices[row])]
+        for row in edited:
+            choices[row].edits.apply(logits_RV[row], output_indices[row])
+        if edited:
+            rows_E = torch.tensor(edited, device=self._device)
+            top_R[rows_E], ids_R[rows_E] = logits_RV[rows_E].max(1)
+        self._draw(logits_RV, choices, output_indices, ids_R)
+        drawn = ids_R.tolist()
         results = []
-        for row, (broken, empty) in enumerate(zip(broken_R.tolist(), empty_R.tolist(), strict=True)):
-            if broken or empty:
+        for row, (broken, top) in enumerate(zip(broken_R.tolist(), top_R.tolist(), strict=True)):
+            if broken or top == float("-inf"):
                 results.append(ResultRow(handles[row], error="engine_error" if broken else "no_valid_token"))
                 continue
             choices[row].edits.note(drawn[row])
-            results.append(ResultRow(handles[row], (drawn[row],), logprobs.get(row)))
+            results.append(ResultRow(handles[row], (drawn[row],), reports.of(row, drawn[row])))
         return results
 
-    def _draw(self, edited_RV: Tensor, choices: list[_Choice], output_indices: Sequence[int]) -> Tensor:
-        """Token ids [R]; of a row without a valid token, any."""
-        ids_R = edited_RV.argmax(1)
+    def _draw(self, logits_RV: Tensor, choices: list[_Choice], indices: Sequence[int], ids_R: Tensor) -> None:
+        """Replaces the top tokens in `ids_R` where a row is not greedy; of a row without a valid token by anything."""
         rows = [row for row, choice in enumerate(choices) if not choice.greedy]
         if rows:
             picked = [choices[row] for row in rows]
-            random = [uniform(c.seed, output_indices[row], c.choice) for row, c in zip(rows, picked, strict=True)]
+            random = [uniform(c.seed, indices[row], c.choice) for row, c in zip(rows, picked, strict=True)]
             rows_S = torch.tensor(rows, device=self._device)
-            ids_R[rows_S] = self._draw_random(edited_RV[rows_S], picked, random)
-        return ids_R
+            ids_R[rows_S] = self._draw_random(logits_RV[rows_S], picked, random)
 
     def _draw_random(self, logits_SV: Tensor, choices: list[_Choice], random: list[float]) -> Tensor:
         def per_row(values: list[float]) -> Tensor:
@@ -104,25 +107,29 @@ class Sampler:
             per_row([each.min_p for each in params]).float(),
         )
         # In the order of the vocabulary: the order of likelihood would change with the last bit of a logit.
-        mass_SV = kept_SV.softmax(1, dtype=torch.float64).cumsum(1)
+        mass_SV = kept_SV.softmax(1).cumsum(1, dtype=torch.float64)
         target_S1 = (per_row(random) * mass_SV[:, -1])[:, None]
         return torch.searchsorted(mass_SV, target_S1, right=True)[:, 0].clamp(max=self._vocab_size - 1)
 
-    def _logprobs(
-        self, logits_RV: Tensor, choices: list[_Choice], drawn: list[int]
-    ) -> dict[int, tuple[TokenLogprob, ...]]:
-        """By row, for the rows that want them."""
-        rows = [row for row, choice in enumerate(choices) if choice.params.logprobs]
-        if not rows:
-            return {}
-        logprobs_SV = logits_RV[torch.tensor(rows, device=self._device)].log_softmax(1)
-        num_top = max(choices[row].params.num_logprobs for row in rows)
-        best = logprobs_SV.topk(max(num_top, 1), dim=1)
-        values, ids = best.values.tolist(), best.indices.tolist()
-        own = logprobs_SV[torch.arange(len(rows)), torch.tensor([drawn[row] for row in rows])].tolist()
-        found: dict[int, tuple[TokenLogprob, ...]] = {}
-        for place, row in enumerate(rows):
-            count = choices[row].params.num_logprobs
-            top = tuple(zip(ids[place][:count], values[place][:count], strict=True))
-            found[row] = (TokenLogprob(drawn[row], own[place], top),)
-        return found
+
+class _Reports:
+    """Log-probabilities of the rows that want them, from the logits as the model gave them."""
+
+    def __init__(self, logits_RV: Tensor, params: list[SamplingParams]) -> None:
+        self._params = params
+        self._place = {row: place for place, row in enumerate(r for r, each in enumerate(params) if each.logprobs)}
+        if not self._place:
+            return
+        rows_S = torch.tensor(list(self._place), device=logits_RV.device)
+        self._logprobs_SV = logits_RV[rows_S].log_softmax(1)
+        num_top = max(1, *(params[row].num_logprobs for row in self._place))
+        best = self._logprobs_SV.topk(num_top, dim=1)
+        self._values, self._ids = best.values.tolist(), best.indices.tolist()
+
+    def of(self, row: int, token_id: int) -> tuple[TokenLogprob, ...] | None:
+        place = self._place.get(row)
+        if place is None:
+            return None
+        count = self._params[row].num_logprobs
+        top = tuple(zip(self._ids[place][:count], self._values[place][:count], strict=True))
+        return (TokenLogprob(token_id, float(self._logprobs_SV[place, token_id]), top),)

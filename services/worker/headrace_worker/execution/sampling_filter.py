@@ -8,8 +8,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-# Top-p looks at so many likeliest tokens first; the whole vocabulary is sorted only if they do not hold the mass.
-_FIRST_LOOK = 1024
+# Top-p looks at so many likeliest tokens first; a row's whole vocabulary is sorted only if they do not hold the mass.
+_FIRST_LOOK = 256
 
 
 def filter_logits(scaled_RV: Tensor, top_k_R: Tensor, top_p_R: Tensor, min_p_R: Tensor) -> Tensor:
@@ -35,12 +35,18 @@ def _keep_top_k(scaled_RV: Tensor, top_k_R: Tensor) -> Tensor:
 
 def _keep_top_p(scaled_RV: Tensor, top_p_R: Tensor) -> Tensor:
     """Keep the likeliest tokens up to and with the one that brings their mass to top_p."""
-    probs_RV = scaled_RV.softmax(1, dtype=torch.float64)
-    sorted_RK = probs_RV.topk(min(_FIRST_LOOK, probs_RV.shape[1]), dim=1).values
-    if bool((sorted_RK.sum(1) < top_p_R).any()):
-        sorted_RK = probs_RV.sort(1, descending=True).values
-    before_RK = sorted_RK.cumsum(1) - sorted_RK
-    num_kept_R = (before_RK < top_p_R[:, None]).sum(1).clamp(min=1)
-    least_R = sorted_RK.gather(1, (num_kept_R - 1)[:, None])[:, 0]
+    probs_RV = scaled_RV.softmax(1)
+    best_RK = probs_RV.topk(min(_FIRST_LOOK, probs_RV.shape[1]), dim=1).values
+    least_R = _least_kept(best_RK, top_p_R)
+    wide_R = (best_RK.sum(1, dtype=torch.float64) < top_p_R) & (top_p_R < 1)
+    if bool(wide_R.any()):
+        least_R[wide_R] = _least_kept(probs_RV[wide_R].sort(1, descending=True).values, top_p_R[wide_R])
     least_R = least_R.masked_fill(top_p_R >= 1, 0.0)
     return scaled_RV.masked_fill(probs_RV < least_R[:, None], float("-inf"))
+
+
+def _least_kept(sorted_RK: Tensor, top_p_R: Tensor) -> Tensor:
+    """The smallest probability that stays, from probabilities in falling order."""
+    before_RK = sorted_RK.cumsum(1, dtype=torch.float64) - sorted_RK
+    num_kept_R = (before_RK < top_p_R[:, None]).sum(1).clamp(min=1)
+    return sorted_RK.gather(1, (num_kept_R - 1)[:, None])[:, 0]

@@ -196,13 +196,20 @@ def test_filters_keep_what_the_definitions_keep(rows: list[tuple[int, int, float
         assert set((kept[row] > -INF).nonzero()[:, 0].tolist()) == expected
 
 
-def test_a_nucleus_wider_than_the_first_look_is_found_by_the_full_sort() -> None:
-    flat = torch.zeros(1, 5000)
+@given(top_p=st.floats(0.01, 0.999), spread=st.sampled_from([0.0, 1e-4, 1e-3]), seed=st.integers(0, 5))
+def test_a_nucleus_wider_than_the_first_look_is_found_too(top_p: float, spread: float, seed: int) -> None:
+    order = torch.randperm(3000, generator=torch.Generator().manual_seed(seed))
+    scaled = -order[None].float() * spread
     nothing = torch.tensor([0.0])
-    kept = filter_logits(flat - torch.arange(5000) * 1e-4, torch.tensor([0]), torch.tensor([0.9]).double(), nothing)
-    probs = (-torch.arange(5000) * 1e-4).double().softmax(0)
-    expected = int((probs.cumsum(0) < 0.9).sum()) + 1
-    assert int((kept > -INF).sum()) == expected > 1024
+    kept = filter_logits(scaled.clone(), torch.tensor([0]), torch.tensor([top_p]).double(), nothing)
+    falling = scaled[0].softmax(0).sort(descending=True).values.double()
+    num_needed = int((falling.cumsum(0) - falling < top_p).sum())
+    num_kept = int((kept > -INF).sum())
+    if spread:
+        assert abs(num_kept - num_needed) <= 1  # sums in another order may differ in their last bit
+        assert set((kept[0] > -INF).nonzero()[:, 0].tolist()) == set((order < num_kept).nonzero()[:, 0].tolist())
+    else:
+        assert num_kept == 3000  # all are equal: none can be dropped rather than another
 
 
 def test_penalties_follow_their_definitions() -> None:
