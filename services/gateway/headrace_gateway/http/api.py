@@ -33,6 +33,7 @@ class Head:
     model: str
     created_at_s: int
     num_choices: int
+    num_prompt_tokens: int
 
 
 class StreamForm(Protocol):

@@ -17,6 +17,8 @@ from headrace_gateway.http.completions import CompletionsApi
 from headrace_gateway.http.endpoint import Endpoint
 from headrace_gateway.http.errors import AnthropicErrors, ErrorForm, OpenAiErrors, error_response
 from headrace_gateway.http.headers import credential, id_headers
+from headrace_gateway.http.messages.endpoint import MessagesApi
+from headrace_gateway.http.responses.endpoint import ResponsesApi
 from headrace_kit.errors import HeadraceError
 from headrace_kit.health import Health
 
@@ -44,6 +46,14 @@ NOT_SERVED = {
 """Paths that clients know from elsewhere, and what to tell those who try."""
 
 
+GENERATING: dict[str, Api] = {
+    "/v1/chat/completions": ChatApi(),
+    "/v1/completions": CompletionsApi(),
+    "/v1/responses": ResponsesApi(),
+    "/v1/messages": MessagesApi(),
+}
+
+
 class App:
     """The handlers that are not an API of their own."""
 
@@ -51,14 +61,12 @@ class App:
         self._front, self._health, self._max_body_bytes = front, health, max_body_bytes
 
     def build(self) -> Starlette:
-        generating: dict[str, Api] = {"/v1/chat/completions": ChatApi(), "/v1/completions": CompletionsApi()}
-        routes = [
-            Route(path, Endpoint(self._front, api, self._max_body_bytes).handle, methods=["POST"])
-            for path, api in generating.items()
-        ]
+        routes = [Route(path, self._endpoint(api).handle, methods=["POST"]) for path, api in GENERATING.items()]
         return Starlette(
             routes=[
                 *routes,
+                Route("/v1/messages/count_tokens", self._count_messages, methods=["POST"]),
+                Route("/v1/responses/input_tokens", self._count_input, methods=["POST"]),
                 Route("/v1/models", self._list_models),
                 Route("/v1/models/{model:path}", self._get_model),
                 Route("/healthz", self._healthz),
@@ -66,6 +74,18 @@ class App:
             ],
             exception_handlers={HeadraceError: _on_error, HTTPException: self._on_http_error, 500: _on_crash},
         )
+
+    def _endpoint(self, api: Api) -> Endpoint:
+        return Endpoint(self._front, api, self._max_body_bytes)
+
+    async def _count_messages(self, request: Request) -> Response:
+        num_tokens = await self._endpoint(MessagesApi(counting=True)).count(request)
+        return JSONResponse({"input_tokens": num_tokens}, headers=id_headers(request))
+
+    async def _count_input(self, request: Request) -> Response:
+        num_tokens = await self._endpoint(ResponsesApi()).count(request)
+        body = {"object": "response.input_tokens", "input_tokens": num_tokens}
+        return JSONResponse(body, headers=id_headers(request))
 
     async def _list_models(self, request: Request) -> Response:
         models = await self._front.models(credential(request))

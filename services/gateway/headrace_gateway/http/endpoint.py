@@ -51,9 +51,7 @@ class Endpoint:
                 async with _leave_on_disconnect(request, session):
                     created = await anext(events)
                     assert isinstance(created, outputs.Created), "the first event of a session is Created"
-                    head = Head(
-                        session.response_id, session.prepared.model.name, int(time.time()), session.prepared.bounds.n
-                    )
+                    head = _head(session)
                     if not asked.stream:
                         return await self._whole(session, head, asked, events)
             except BaseException:
@@ -71,6 +69,17 @@ class Endpoint:
         if terminal.kind not in ("completed", "incomplete"):
             return error_response(terminal_error(terminal), self._api, headers, session.response_id)
         return JSONResponse(self._api.whole(head, asked, answer), headers=headers)
+
+
+def _head(session: Session) -> Head:
+    prepared = session.prepared
+    return Head(
+        response_id=session.response_id,
+        model=prepared.model.name,
+        created_at_s=int(time.time()),
+        num_choices=prepared.bounds.n,
+        num_prompt_tokens=prepared.bounds.num_prompt_tokens,
+    )
 
 
 @contextlib.contextmanager

@@ -1,6 +1,7 @@
 """Errors as the OpenAI and Anthropic APIs write them, from the one table of reasons."""
 
 import math
+import re
 from collections.abc import Mapping
 from typing import Any, Protocol
 
@@ -76,10 +77,12 @@ def terminal_error(event: outputs.Terminal) -> HeadraceError:
 
 def renamed(error: HeadraceError, names: Mapping[str, str]) -> HeadraceError:
     """The same error with the field named as this API names it."""
-    new = names.get(error.field or "")
-    if new is None or error.field is None or new == error.field:
+    old = re.split(r"[.\[]", error.field or "", maxsplit=1)[0]
+    new = names.get(old, old)
+    if error.field is None or new == old:
         return error
-    message = error.message.replace(error.field, new) if error.field not in _WORDS else error.message
+    message = error.message.replace(old, new) if old not in _WORDS else error.message
+    field = new + error.field.removeprefix(old)
     return HeadraceError(
-        error.reason, message, field=new, retry_after_s=error.retry_after_s, details=error.details or None
+        error.reason, message, field=field, retry_after_s=error.retry_after_s, details=error.details or None
     )

@@ -17,20 +17,20 @@ class Fields:
     """One JSON object. `path` is where it stands in the body, for messages."""
 
     def __init__(self, content: Mapping[str, Any], path: str = "") -> None:
-        self._content, self._path = content, path
+        self.content, self.path = content, path
 
     def where(self, name: str) -> str:
-        return f"{self._path}.{name}" if self._path else name
+        return f"{self.path}.{name}" if self.path else name
 
     def names(self) -> set[str]:
         """Names with a value."""
-        return {name for name, value in self._content.items() if value is not None}
+        return {name for name, value in self.content.items() if value is not None}
 
     def raw(self, name: str) -> Any:
-        return self._content.get(name)
+        return self.content.get(name)
 
     def text(self, name: str) -> str | None:
-        value = self._content.get(name)
+        value = self.content.get(name)
         if value is not None and not isinstance(value, str):
             raise invalid(self.where(name), "expected a string")
         return self.utf8(name, value) if value is not None else None
@@ -42,19 +42,19 @@ class Fields:
         return value
 
     def boolean(self, name: str) -> bool | None:
-        value = self._content.get(name)
+        value = self.content.get(name)
         if value is not None and not isinstance(value, bool):
             raise invalid(self.where(name), "expected true or false")
         return value
 
     def integer(self, name: str) -> int | None:
-        value = self._content.get(name)
+        value = self.content.get(name)
         if value is not None and (type(value) is not int or value not in _INT64):
             raise invalid(self.where(name), "expected an integer")
         return value
 
     def number(self, name: str) -> float | None:
-        value = self._content.get(name)
+        value = self.content.get(name)
         if value is None:
             return None
         if type(value) not in (int, float) or not math.isfinite(value):
@@ -62,13 +62,13 @@ class Fields:
         return float(value)
 
     def items(self, name: str) -> list[Any] | None:
-        value = self._content.get(name)
+        value = self.content.get(name)
         if value is not None and not isinstance(value, list):
             raise invalid(self.where(name), "expected an array")
         return value
 
     def object(self, name: str) -> "Fields | None":
-        value = self._content.get(name)
+        value = self.content.get(name)
         if value is None:
             return None
         if not isinstance(value, dict):

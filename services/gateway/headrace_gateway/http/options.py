@@ -1,5 +1,6 @@
 """Fields that several APIs share, read into a GenerateRequest."""
 
+import json
 from typing import Any
 
 from headrace.v1 import inference_pb2 as pb
@@ -113,3 +114,15 @@ def as_object(item: Any, path: str) -> Fields:
     if not isinstance(item, dict):
         raise invalid(path, "expected an object")
     return Fields(item, path)
+
+
+def json_object_text(fields: Fields, name: str) -> str:
+    """A text that holds a JSON object, or nothing."""
+    text = fields.text(name) or ""
+    try:
+        value = json.loads(text or "{}")
+    except (ValueError, RecursionError):
+        raise invalid(fields.where(name), "is not JSON") from None
+    if not isinstance(value, dict):
+        raise invalid(fields.where(name), "expected a JSON object")
+    return text

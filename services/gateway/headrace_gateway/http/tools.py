@@ -5,7 +5,7 @@ from typing import Any
 from headrace.v1 import inference_pb2 as pb
 from headrace_gateway.http.fields import Fields, invalid
 from headrace_gateway.http.json_text import compact
-from headrace_gateway.http.options import as_object
+from headrace_gateway.http.options import as_object, json_object_text
 
 
 def set_tools(chat: pb.Conversation, body: Fields, *, flat: bool = False) -> None:
@@ -53,7 +53,7 @@ def assistant_calls(fields: Fields) -> list[pb.ToolCall]:
             pb.ToolCall(
                 id=call.text("id") or "",
                 name=_required(function, "name"),
-                arguments=function.text("arguments") or "",
+                arguments=json_object_text(function, "arguments"),
             )
         )
     return calls

@@ -1,0 +1,1 @@
+"""The API /v1/messages, as Anthropic has it."""

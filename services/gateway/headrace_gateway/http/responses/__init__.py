@@ -1,0 +1,1 @@
+"""The API /v1/responses, with nothing stored."""
