@@ -148,9 +148,11 @@ class Site:
         for process in self.processes:
             if process.child.poll() is None:
                 process.kill()
-        for pid in self.launched_pids():
+        # Also those that were launched a moment ago and have no record yet, or whose record a test took away.
+        for each in psutil.process_iter():
             with contextlib.suppress(psutil.Error):
-                psutil.Process(pid).kill()
+                if any(str(self.root) in word for word in each.cmdline()):
+                    each.kill()
 
 
 @dataclass

@@ -1,9 +1,11 @@
 """The router as a process: it goes on without a control plane, and never picks what is dead."""
 
 import asyncio
+import json
 import shutil
+from array import array
 from collections import Counter
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +14,7 @@ import psutil
 import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
+from headrace.v1 import worker_pb2, worker_pb2_grpc
 from tests.integration.control_processes import EXTERNAL, FLEET, Routes, Site, eventually
 
 
@@ -150,3 +153,51 @@ async def both_seen(routes: Routes) -> bool:
     """Both workers are ready for the router: two undecided requests at once spread over them."""
     picks = await asyncio.gather(*(routes.pick() for _ in range(8)))
     return len({pick.replica.id for pick in picks}) == 2
+
+
+async def test_drain_beats_readiness(site: Site) -> None:
+    """B76: SIGTERM to a worker that works: from then on it is picked no more, and it ends when its work is done."""
+    site.fleet = EXTERNAL
+    plane = await site.controlplane()
+    workers = [await site.worker(plane.grpc, name) for name in ("w-1", "w-2")]
+    epoch = (await site.admin(plane).ready("w-1", "w-2"))["w-1"].ref.epoch
+    routes = site.routes(await site.router(plane.grpc))
+    await eventually(lambda: both_seen(routes))
+    stub: Any = worker_pb2_grpc.EngineStub(site.channel(workers[0].grpc))
+    attach = stub.Attach()
+    await attach.write(worker_pb2.Command(hello=worker_pb2.Hello(gateway_id="g", gateway_epoch="1")))
+    prompt = array("I", [256, *json.dumps(["!rate(20)", *["x"] * 30]).encode()]).tobytes()
+    submit = worker_pb2.Submit(
+        handle=1,
+        response_id="r1",
+        attempt=1,
+        replica_epoch=epoch,
+        prompt_ids=prompt,
+        max_output_tokens=40,
+        n=1,
+        queue_deadline_ms=5000,
+        fair_key="k",
+        tenant_digest=b"t",
+    )
+    await attach.write(worker_pb2.Command(submit=submit))
+    frames: list[worker_pb2.Frame] = []
+
+    async def until_frame(has: Callable[[worker_pb2.Frame], Any]) -> worker_pb2.Frame:
+        while not (frames and has(frames[-1])):
+            frames.append(await asyncio.wait_for(attach.read(), 10))
+            assert not frames[-1].refused
+        return frames[-1]
+
+    await until_frame(lambda frame: frame.handles)
+    workers[0].child.terminate()
+
+    async def draining() -> bool:
+        return {(await routes.pick()).replica.id for _ in range(6)} == {"w-2"}
+
+    await eventually(draining, limit_s=5)
+    assert Counter([(await routes.pick()).replica.id for _ in range(50)]) == {"w-2": 50}
+    assert workers[0].child.poll() is None, "it still works"
+    (final,) = (await until_frame(lambda frame: frame.finals)).finals
+    assert final.kind == worker_pb2.FINAL_KIND_STOP
+    attach.cancel()
+    assert await asyncio.to_thread(workers[0].child.wait, 20) == 0

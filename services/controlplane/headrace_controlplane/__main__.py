@@ -9,7 +9,7 @@ from headrace_controlplane.admin_servicer import AdminServicer, Office
 from headrace_controlplane.artifacts import Artifacts
 from headrace_controlplane.config import ControlplaneConfig
 from headrace_controlplane.demand import DemandBoard
-from headrace_controlplane.fleet_servicer import FleetServicer, FleetState
+from headrace_controlplane.fleet_servicer import FleetServicer, FleetState, reachable
 from headrace_controlplane.foreman import Foreman
 from headrace_controlplane.launcher.process import ProcessLauncher
 from headrace_controlplane.launcher.worker_command import WorkerSite
@@ -41,7 +41,8 @@ def worker_site(config: ControlplaneConfig, host: Host) -> WorkerSite:
     directory = _absolute(config.state_dir) / "workers"
     tls = {"tls-ca": config.tls_ca, "tls-cert": config.tls_cert, "tls-key": config.tls_key}
     return WorkerSite(
-        controlplane=config.advertise or host.grpc.address,
+        # Workers are on this host, so "all addresses" is reached through one of them.
+        controlplane=config.advertise or reachable(host.grpc.address, "unix:"),
         service_token_file=_absolute(config.service_token_file),
         state_dir=_absolute(config.weights_dir or config.state_dir / "weights"),
         directory=directory,

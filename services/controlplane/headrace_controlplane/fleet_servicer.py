@@ -3,7 +3,7 @@
 import asyncio
 import logging
 from collections.abc import AsyncIterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from headrace.v1 import fleet_pb2, fleet_pb2_grpc
@@ -78,6 +78,7 @@ class FleetServicer(fleet_pb2_grpc.FleetServicer):
     async def Register(self, requests: Any, context: Any) -> AsyncIterator[fleet_pb2.Directive]:
         async for heartbeat in until(self._draining, aiter(requests)):
             record = to_record(heartbeat.replica)
+            record = replace(record, endpoint=reachable(record.endpoint, context.peer()))
             directive = fleet_pb2.Directive(lease_ms=round(self._state.roster.lease_s * 1000))
             if not self._state.roster.heartbeat(record):
                 log.warning("replaced_epoch_still_alive", extra={"replica": record.id, "epoch": record.epoch})

@@ -13,9 +13,10 @@ class Peers:
         self._token, self._tls = token, tls
         self._channels: dict[str, grpc.aio.Channel] = {}
 
-    def channel(self, endpoint: str) -> grpc.aio.Channel:
+    def channel(self, endpoint: str, service: str) -> grpc.aio.Channel:
+        """To whoever answers there, who has to be that service where TLS can prove it."""
         if endpoint not in self._channels:
-            self._channels[endpoint] = channels.connect(endpoint, token=self._token, tls=self._tls)
+            self._channels[endpoint] = channels.connect(endpoint, token=self._token, peer=service, tls=self._tls)
         return self._channels[endpoint]
 
     async def close(self) -> None:

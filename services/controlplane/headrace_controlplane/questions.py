@@ -66,14 +66,14 @@ class Questions:
         return response_pb2.ReplicaRef(id=record.id, epoch=answer.epoch, endpoint=record.endpoint)
 
     async def _worker(self, record: Record, method: str, request: Any, timeout_s: float) -> Any:
-        stub = worker_pb2_grpc.EngineStub(self._peers.channel(record.endpoint))
+        stub = worker_pb2_grpc.EngineStub(self._peers.channel(record.endpoint, "worker"))
         try:
             return await getattr(stub, method)(request, timeout=timeout_s)
         except grpc.aio.AioRpcError as error:
             raise from_rpc_error(error, fallback="no_replica") from error
 
     async def _explain(self, endpoint: str, query: routing_pb2.ExplainRequest) -> routing_pb2.ExplainResponse | None:
-        stub = routing_pb2_grpc.RouterStub(self._peers.channel(endpoint))
+        stub = routing_pb2_grpc.RouterStub(self._peers.channel(endpoint, "router"))
         try:
             return await stub.Explain(query, timeout=_ASK_S)  # type: ignore[no-any-return]
         except grpc.aio.AioRpcError as error:
@@ -84,7 +84,7 @@ class Questions:
         endpoints = self._subscribers.endpoints("policy")
         if not endpoints:
             raise HeadraceError("policy_unavailable", "no policy service subscribes to this control plane")
-        return self._peers.channel(endpoints[0])
+        return self._peers.channel(endpoints[0], "policy")
 
 
 def unknown_replica(replica_id: str) -> HeadraceError:
