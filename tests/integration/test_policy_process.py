@@ -135,24 +135,21 @@ async def test_killed_policies_lose_no_settlement_and_double_none(two: list[Poli
 
 
 async def test_sixty_racing_requests_through_two_processes_never_overshoot(two: list[PolicyProcess]) -> None:
-    most, running, refused = 0, 0, 0
+    answered, everyone = [], asyncio.Event()
 
     async def one(number: int, stub: Any, identity: pb.Identity) -> None:
-        nonlocal most, running, refused
         answer = await stub.Admit(pb.AdmitRequest(reservation=reservation(f"r{number}", identity)), timeout=5)
-        if not answer.admitted:
-            refused += 1
-            return
-        running += 1
-        most = max(most, running)
-        await asyncio.sleep(0)
-        running -= 1
-        await stub.Settle(settlement(answer.reservation, "completed", 1), timeout=5)
+        answered.append(answer.admitted)
+        if len(answered) == 60:
+            everyone.set()
+        await everyone.wait()
+        if answer.admitted:
+            await stub.Settle(settlement(answer.reservation, "completed", 1), timeout=5)
 
     async with two[0].channel() as first, two[1].channel() as second:
         stubs = [two[0].stub(first), two[1].stub(second)]
         identity = await stubs[0].Authenticate(pb.AuthenticateRequest(credential=KEY), timeout=5)
         await asyncio.gather(*(one(i, stubs[i % 2], identity) for i in range(60)))
         report = await stubs[0].GetQuota(pb.QuotaQuery(tenant="acme"), timeout=5)
-    assert most == 5 and refused > 0
+    assert sum(answered) == 5
     assert next(row.level for row in report.levels if row.limit == "concurrency") == 0
