@@ -77,8 +77,8 @@ class AdminServicer(fleet_pb2_grpc.AdminServicer):
 
     async def Show(self, request: Any, context: Any) -> fleet_pb2.ShowResponse:
         self._enter(context, "Show")
-        row = self._ledger.file_of(request.version)
-        return fleet_pb2.ShowResponse(version=row.version, fleet_yaml=row.fleet_yaml)
+        version, text = self._ledger.file_of(request.version)
+        return fleet_pb2.ShowResponse(version=version, fleet_yaml=text)
 
     async def ListSubscribers(self, request: Any, context: Any) -> fleet_pb2.ListSubscribersResponse:
         self._enter(context, "ListSubscribers")

@@ -78,18 +78,19 @@ class Ledger:
         row = self._store.version(version)
         if row is None:
             raise HeadraceError("invalid_argument", f"there is no version {version}", field="version")
-        fleet = parse(row.fleet_yaml)
+        text = self._store.file(row.file_hash)
+        fleet = parse(text)
         if self.current is not None and fleet == self.current.fleet:
             return False
-        self._put_in_force(_Draft("rollback", f"to version {version}", row.fleet_yaml, fleet))
+        self._put_in_force(_Draft("rollback", f"to version {version}", text, fleet))
         return True
 
-    def file_of(self, version: int) -> Version:
-        """The row of a version, or of the newest for 0; raises InvalidRequest."""
+    def file_of(self, version: int) -> tuple[int, str]:
+        """(version, fleet file) of a version, or of the newest for 0; raises InvalidRequest."""
         row = self._store.version(version) if version else self._store.newest()
         if row is None:
             raise HeadraceError("invalid_argument", f"there is no version {version or 'yet'}", field="version")
-        return row
+        return row.version, self._store.file(row.file_hash)
 
     def now_s(self) -> int:
         """Unix time in whole seconds."""
@@ -151,7 +152,7 @@ class Ledger:
         self._republish("recover", f"after version {version}", self.current, version=version + 1)
 
     def _recover(self, newest: Version) -> None:
-        fleet, stored = parse(newest.fleet_yaml), self._store.sections(newest.version)
+        fleet, stored = parse(self._store.file(newest.file_hash)), self._store.sections(newest.version)
         self.current = Current(newest, fleet, stored)
         # Another release of ours may build other bytes: a version never changes, so those are a new one.
         if self._build(fleet) != stored:
@@ -167,7 +168,9 @@ class Ledger:
         version: int | None = None,
     ) -> None:
         """The same file once more, with what ``change`` does beside it."""
-        self._put_in_force(_Draft(kind, comment, current.row.fleet_yaml, current.fleet), change, version)
+        self._put_in_force(
+            _Draft(kind, comment, self._store.file(current.row.file_hash), current.fleet), change, version
+        )
 
     def _put_in_force(
         self, draft: "_Draft", change: Callable[[], None] | None = None, version: int | None = None
@@ -180,7 +183,8 @@ class Ledger:
                 self._store.add_model(name, now_s)
             built = self._build(draft.fleet)
             digest = hashlib.sha256(b"".join(hashlib.sha256(built[name]).digest() for name in sorted(built))).digest()
-            row = Version(version or self.version + 1, now_s, draft.kind, draft.comment, draft.text, digest)
+            file_hash = self._store.add_file(draft.text)
+            row = Version(version or self.version + 1, now_s, draft.kind, draft.comment, file_hash, digest)
             self._store.add_version(row, built)
         self.current = Current(row, draft.fleet, built)
         log.info("version_published", extra={"version": row.version, "kind": row.kind, "comment": row.comment})

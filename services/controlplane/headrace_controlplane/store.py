@@ -5,6 +5,7 @@ a killed process loses nothing that was answered. Used from one thread.
 """
 
 import contextlib
+import hashlib
 import json
 import sqlite3
 from collections.abc import Iterator, Mapping
@@ -16,9 +17,10 @@ from headrace_controlplane.keys import StoredKey
 SCHEMA_VERSION = 1
 _SCHEMA = """
 CREATE TABLE facts (name TEXT PRIMARY KEY, value TEXT NOT NULL) STRICT;
+CREATE TABLE files (hash BLOB PRIMARY KEY, fleet_yaml TEXT NOT NULL) STRICT;
 CREATE TABLE versions (
     version INTEGER PRIMARY KEY, created_at_s INTEGER NOT NULL, kind TEXT NOT NULL, comment TEXT NOT NULL,
-    fleet_yaml TEXT NOT NULL, hash BLOB NOT NULL) STRICT;
+    file_hash BLOB NOT NULL REFERENCES files, hash BLOB NOT NULL) STRICT;
 CREATE TABLE sections (
     version INTEGER NOT NULL REFERENCES versions, audience TEXT NOT NULL, content BLOB NOT NULL,
     PRIMARY KEY (version, audience)) STRICT;
@@ -38,13 +40,13 @@ class StoreError(Exception):
 
 @dataclass(frozen=True)
 class Version:
-    """One row of the history; ``hash`` is over all sections."""
+    """One row of the history; ``file_hash`` names its fleet file, ``hash`` is over all sections."""
 
     version: int
     created_at_s: int
     kind: str
     comment: str
-    fleet_yaml: str
+    file_hash: bytes
     hash: bytes
 
 
@@ -88,6 +90,18 @@ class Store:
         with self.transaction():
             self._db.execute("INSERT OR REPLACE INTO facts VALUES (?, ?)", (name, value))
 
+    def add_file(self, fleet_yaml: str) -> bytes:
+        """Stores a fleet file once, however many versions have it; returns its SHA-256."""
+        digest = hashlib.sha256(fleet_yaml.encode()).digest()
+        with self.transaction():
+            self._db.execute("INSERT OR IGNORE INTO files VALUES (?, ?)", (digest, fleet_yaml))
+        return digest
+
+    def file(self, file_hash: bytes) -> str:
+        """A file that some version has."""
+        text: str = self._db.execute("SELECT fleet_yaml FROM files WHERE hash = ?", (file_hash,)).fetchone()[0]
+        return text
+
     def add_version(self, row: Version, sections: Mapping[str, bytes]) -> None:
         """Stores a version, which must be newer than all others; sections of older ones are dropped."""
         newest = self.newest()
@@ -96,7 +110,7 @@ class Store:
             self._db.execute("DELETE FROM sections")
             self._db.execute(
                 "INSERT INTO versions VALUES (?, ?, ?, ?, ?, ?)",
-                (row.version, row.created_at_s, row.kind, row.comment, row.fleet_yaml, row.hash),
+                (row.version, row.created_at_s, row.kind, row.comment, row.file_hash, row.hash),
             )
             rows = [(row.version, audience, content) for audience, content in sections.items()]
             self._db.executemany("INSERT INTO sections VALUES (?, ?, ?)", rows)

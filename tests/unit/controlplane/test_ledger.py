@@ -70,7 +70,7 @@ def test_rollback_is_a_new_version_with_the_old_file(ledger: Ledger) -> None:
     ledger.apply(scripted(min=2), "")
     assert ledger.rollback(1)
     assert ledger.version == 3
-    assert ledger.file_of(0).fleet_yaml == SCRIPTED
+    assert ledger.file_of(0) == (3, SCRIPTED)
     with pytest.raises(InvalidRequest):
         ledger.rollback(17)
 
@@ -303,7 +303,7 @@ class LedgerMachine(RuleBasedStateMachine):
     @invariant()
     def every_version_keeps_its_file(self) -> None:
         assert {row.version for row in self.ledger.history(1000)} == set(self.files)
-        assert self.ledger.file_of(0).fleet_yaml == self.files[max(self.files)]
+        assert self.ledger.file_of(0) == (max(self.files), self.files[max(self.files)])
 
 
 TestLedgerMachine = LedgerMachine.TestCase
