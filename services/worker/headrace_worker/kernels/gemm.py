@@ -84,11 +84,12 @@ def assert_row_invariance(packed: Tensor) -> None:
     noise = torch.randn(shape, generator=generator).to(packed)
     row = torch.randn(shape[1], generator=generator).to(packed)
     alone = gemm.multiply(row[None], packed, None)[0]
-    for place in range(INVARIANT_HEIGHT):
+    for first in (0, 1):  # the row in every other place, noise between
         block = noise.clone()
-        block[place] = row
-        beside = gemm.multiply(block, packed, None)[place]
-        assert torch.equal(alone, beside), f"a row's product depends on its place ({place}) for weight {packed.shape}"
+        block[first::2] = row
+        beside = gemm.multiply(block, packed, None)[first::2]
+        differs = (beside != alone).any(-1).nonzero().flatten() * 2 + first
+        assert not differs.numel(), f"a row's product depends on its place {differs.tolist()} for {packed.shape}"
 
 
 def select_gemm(device: torch.device, deterministic: bool) -> Gemm:

@@ -80,6 +80,8 @@ def _number(file: JsonFile, values: dict[str, Any], field: str, default: float |
 
 
 def _stretch(file: JsonFile, rope: dict[str, Any]) -> Llama3Stretch | None:
+    if rope.get("partial_rotary_factor", file.values.get("partial_rotary_factor")) not in (None, 1):
+        raise UnsupportedModelError(f"{file.name}: partial_rotary_factor; the whole head is rotated here")
     kind = rope.get("rope_type", rope.get("type", "default"))
     if kind == "default":
         return None

@@ -60,7 +60,10 @@ def _special_ids(tokenizer: JsonFile) -> dict[str, int]:
 def _chat_template(directory: Path, settings: JsonFile) -> str | None:
     path = directory / "chat_template.jinja"
     if path.exists():
-        return path.read_text(encoding="utf-8")
+        try:
+            return path.read_text(encoding="utf-8")
+        except UnicodeDecodeError:
+            raise CheckpointError(path.name, "is not UTF-8") from None
     template: Any = settings.values.get("chat_template")
     if isinstance(template, list):  # several named templates; "default" is the one for chat
         named = {entry.get("name"): entry.get("template") for entry in template if isinstance(entry, dict)}

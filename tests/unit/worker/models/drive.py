@@ -1,5 +1,7 @@
 """The smallest engine: one sequence after another through a model over real pages, for tests of models alone."""
 
+import dataclasses
+
 import torch
 from torch import Tensor
 
@@ -30,12 +32,14 @@ class Driver:
         self.reached = [0] * num_sequences
 
     @torch.inference_mode()
-    def step(self, rows: dict[int, list[int]]) -> dict[int, Tensor]:
-        """New ids per sequence -> logits of each of these rows."""
+    def step(self, rows: dict[int, list[int]], write: bool = True) -> dict[int, Tensor]:
+        """New ids per sequence -> logits of each of these rows. Without `write`, their KV goes to the null page."""
         query_lens = [len(ids) for ids in rows.values()]
         starts = [self.reached[number] for number in rows]
         kv_lens = [start + length for start, length in zip(starts, query_lens, strict=True)]
         batch = AttentionBatch.build(query_lens, kv_lens, [self.tables[number] for number in rows], PAGE_SIZE)
+        if not write:
+            batch = dataclasses.replace(batch, slots_T=torch.zeros_like(batch.slots_T))
         positions = torch.cat([torch.arange(start, end) for start, end in zip(starts, kv_lens, strict=True)])
         ids = torch.tensor([token for tokens in rows.values() for token in tokens])
         attention = self.backend.begin(batch, self.kv, self.model.config.attention_scale)

@@ -15,7 +15,7 @@ from headrace_worker.models.checkpoint import open_checkpoint
 from headrace_worker.models.llama import LlamaForCausalLM
 from headrace_worker.models.loader import load_model
 from headrace_worker.models.registry import BuildOptions
-from tests.unit.worker.models.drive import Driver
+from tests.unit.worker.models.drive import PAGE_SIZE, Driver
 from tests.unit.worker.models.tiny import TINY, VOCAB_SIZE, write_tiny
 
 GOLDENS: dict[str, Any] = json.loads((Path(__file__).parent / "goldens" / "families.json").read_text())
@@ -92,6 +92,31 @@ def test_invariant_logits_are_the_same_bits_alone_batched_and_chunked(tmp_path: 
     middle = driver.step({0: ids[7:39]})[0]
     last = driver.step({1: ids[5:6], 0: ids[39:], 2: ids[:2]})[0]
     assert torch.equal(torch.cat([first, middle, last]), alone)
+
+
+@families
+def test_a_prefix_hit_gives_the_same_bits(tmp_path: Path, family: str) -> None:
+    """The second sequence reads the first one's two whole pages and computes the rest in pages of its own."""
+    driver = Driver(load(tmp_path, family, True), True)
+    ids = GOLDENS[family]["ids"]
+    alone = driver.step({0: ids})[0]
+    driver.tables[1][:2] = driver.tables[0][:2]
+    driver.reached[1] = 2 * PAGE_SIZE
+    assert torch.equal(driver.step({1: ids[2 * PAGE_SIZE :]})[1], alone[2 * PAGE_SIZE :])
+
+
+@families
+@modes
+def test_a_full_hit_computes_the_last_row_and_writes_nothing(tmp_path: Path, family: str, deterministic: bool) -> None:
+    """Its row is bound for the null page; the shared pages stay as they were."""
+    driver = Driver(load(tmp_path, family, deterministic), deterministic)
+    ids = GOLDENS[family]["ids"][: 2 * PAGE_SIZE]
+    expected = driver.step({0: ids})[0][-1]
+    before = [pages.k_PBKD.clone() for pages in driver.kv]
+    driver.tables[1][:2] = driver.tables[0][:2]
+    driver.reached[1] = len(ids) - 1
+    torch.testing.assert_close(driver.step({1: ids[-1:]}, write=False)[1][0], expected, rtol=1e-4, atol=1e-5)
+    assert all(torch.equal(old, pages.k_PBKD) for old, pages in zip(before, driver.kv, strict=True))
 
 
 @modes

@@ -87,6 +87,7 @@ def test_biases_are_where_the_family_has_them(tmp_path: Path) -> None:
         ({"head_dim": 7}, CheckpointError, "head_dim must be even, is 7"),
         ({"rope_theta": -1}, CheckpointError, "rope_theta must be a positive number, is -1"),
         ({"rope_scaling": "llama3"}, CheckpointError, "rope_scaling must be an object"),
+        ({"partial_rotary_factor": 0.5}, UnsupportedModelError, "partial_rotary_factor"),
         ({"rope_scaling": {"rope_type": "yarn"}}, UnsupportedModelError, "rope_type 'yarn'"),
         ({"rope_scaling": {"rope_type": "llama3"}}, CheckpointError, "factor must be a positive number, is None"),
         ({"tie_word_embeddings": "yes"}, CheckpointError, "tie_word_embeddings must be bool"),

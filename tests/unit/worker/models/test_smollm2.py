@@ -46,12 +46,25 @@ def test_greedy_output_equals_transformers(model: LlamaForCausalLM, number: int)
     assert driver.greedy(answer["prompt_ids"], NUM_QUICK_TOKENS) == expected
 
 
+@pytest.fixture(scope="module")
+def invariant_model(checkpoint: Checkpoint) -> LlamaForCausalLM:
+    return load_model(checkpoint, BuildOptions(deterministic=True))
+
+
+def test_invariant_logits_are_the_same_bits_alone_batched_and_chunked(invariant_model: LlamaForCausalLM) -> None:
+    ids, other = ANSWERS[12]["prompt_ids"][:70], ANSWERS[13]["prompt_ids"]
+    alone = Driver(invariant_model, True).step({0: ids})[0]
+    driver = Driver(invariant_model, True)
+    first = driver.step({1: other, 0: ids[:33]})[0]
+    last = driver.step({0: ids[33:], 1: other[:1], 2: other})[0]
+    assert torch.equal(torch.cat([first, last]), alone)
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("deterministic", [False, True], ids=["fast", "invariant"])
 @pytest.mark.parametrize("number", range(len(ANSWERS)))
-def test_all_golden_outputs(checkpoint: Checkpoint, deterministic: bool, number: int) -> None:
-    built = load_model(checkpoint, BuildOptions(deterministic=deterministic))
-    driver = Driver(built, deterministic, num_sequences=1, max_tokens=512)
+@pytest.mark.parametrize("mode", ["model", "invariant_model"])
+def test_all_golden_outputs(request: pytest.FixtureRequest, mode: str, number: int) -> None:
+    driver = Driver(request.getfixturevalue(mode), mode == "invariant_model", num_sequences=1, max_tokens=512)
     answer = ANSWERS[number]
     assert driver.greedy(answer["prompt_ids"], len(answer["output_ids"])) == answer["output_ids"]
 
