@@ -91,6 +91,19 @@ def test_a_second_process_of_one_replica_gives_way(root: Path, launch: Launch) -
     assert only(first).pid == pid
 
 
+@pytest.mark.parametrize("num_launchers", [2, 5])
+def test_launchers_that_start_at_once_make_one_process(root: Path, launch: Launch, num_launchers: int) -> None:
+    """As when a control plane is killed between starting a replica and learning its pid, and comes back at once."""
+    launchers = [launch() for _ in range(num_launchers)]
+    for launcher in launchers:
+        launcher.start(spec())
+    log = root / "cpu-0.log"
+    until(lambda: log.exists() and log.read_text().count("another process holds") == num_launchers - 1)
+    until(lambda: awake(root))
+    until(lambda: len({only(launcher).pid for launcher in launchers}) == 1)
+    assert log.read_text().count("awake") == 1
+
+
 def test_death_is_seen_with_its_last_words(root: Path, launch: Launch) -> None:
     launcher = launch()
     launcher.start(spec("import sys; print('no such model', file=sys.stderr); sys.exit(2)"))
