@@ -1,0 +1,116 @@
+"""What uvicorn does not bound of a connection: the size of a request's head, its time, and a client that never reads.
+
+The parsing is httptools', the serving uvicorn's; only limits are added. Knows no path and no API.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from typing import Any
+
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+
+MAX_HEAD_BYTES = 32 * 1024
+HEAD_S = 20.0
+"""From the first byte of a connection, or of a further request on it, to the end of the headers."""
+STALLED_S = 300.0
+"""A client whose full socket takes nothing for so long has gone, whatever its connection says."""
+
+
+class BoundedProtocol(HttpToolsProtocol):
+    """One connection. Within these limits it is uvicorn's own."""
+
+    max_head_bytes = MAX_HEAD_BYTES
+    head_s = HEAD_S
+    stalled_s = STALLED_S
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._in_head = True
+        self._num_head_bytes = self._num_fed_bytes = 0
+        self._head_timer: asyncio.TimerHandle | None = None
+        self._stall_timer: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        self._head_timer = self.loop.call_later(self.head_s, self._give_up)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._stop_timers()
+        super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        if not self._in_head:
+            super().data_received(data)
+            return
+        if self._head_timer is None:
+            self._head_timer = self.loop.call_later(self.head_s, self._give_up)
+        self._num_fed_bytes += len(data)
+        super().data_received(data)
+        # One header without an end reaches no callback.
+        if self._in_head and self._num_fed_bytes > self.max_head_bytes and not self.transport.is_closing():
+            self._refuse(431, "the headers are too large")
+
+    def on_message_begin(self) -> None:
+        super().on_message_begin()
+        self._in_head, self._num_head_bytes = True, 0
+
+    def on_url(self, url: bytes) -> None:
+        self._count(len(url))
+        super().on_url(url)
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        self._count(len(name) + len(value))
+        super().on_header(name, value)
+
+    def on_headers_complete(self) -> None:
+        self._in_head, self._num_fed_bytes = False, 0
+        if self._head_timer is not None:
+            self._head_timer.cancel()
+            self._head_timer = None
+        super().on_headers_complete()
+
+    def on_message_complete(self) -> None:
+        super().on_message_complete()
+        self._in_head = True  # what comes next on this connection is another request
+
+    def send_400_response(self, msg: str) -> None:
+        if self._num_head_bytes > self.max_head_bytes:
+            self._refuse(431, "the headers are too large")
+        else:
+            self._refuse(400, "this is not HTTP")
+
+    def pause_writing(self) -> None:
+        super().pause_writing()
+        self._stall_timer = self.loop.call_later(self.stalled_s, self.transport.abort)
+
+    def resume_writing(self) -> None:
+        if self._stall_timer is not None:
+            self._stall_timer.cancel()
+            self._stall_timer = None
+        super().resume_writing()
+
+    def _count(self, num_bytes: int) -> None:
+        self._num_head_bytes += num_bytes
+        if self._num_head_bytes > self.max_head_bytes:
+            raise ValueError("head too large")  # httptools makes a parser error of it, and that a refusal
+
+    def _refuse(self, status: int, message: str) -> None:
+        """Nothing was parsed to the end, so no application can answer."""
+        error = {"message": message, "type": "invalid_request_error", "param": None, "code": "invalid_argument"}
+        body = json.dumps({"error": error}).encode()
+        reason = {400: "Bad Request", 408: "Request Timeout", 431: "Request Header Fields Too Large"}[status]
+        head = f"HTTP/1.1 {status} {reason}\r\ncontent-type: application/json\r\ncontent-length: {len(body)}\r\n"
+        self.transport.write(f"{head}connection: close\r\n\r\n".encode() + body)
+        self.transport.close()
+
+    def _give_up(self) -> None:
+        self._head_timer = None
+        if not self.transport.is_closing():
+            self._refuse(408, f"the headers did not arrive within {self.head_s:g} s")
+
+    def _stop_timers(self) -> None:
+        for timer in (self._head_timer, self._stall_timer):
+            if timer is not None:
+                timer.cancel()
