@@ -57,6 +57,8 @@ def response_headers(session: Session) -> dict[str, str]:
         "cache-control": "no-cache",
         "x-accel-buffering": "no",
     }
+    if prepared.request.retry_of:
+        headers["x-headrace-retry-of"] = prepared.request.retry_of
     for limit in prepared.rate_limits:
         headers[f"x-ratelimit-limit-{limit.name}"] = f"{limit.limit:g}"
         headers[f"x-ratelimit-remaining-{limit.name}"] = f"{max(0.0, limit.remaining):.0f}"
