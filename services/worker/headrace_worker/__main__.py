@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import sys
 
 from headrace.v1 import worker_pb2_grpc
 from headrace_kit import channels, serve, settings
@@ -57,7 +58,8 @@ class Process:
         await self.supervision.host.stop()
 
 
-async def build(config: WorkerConfig, host: Host) -> None:
+def build(config: WorkerConfig, host: Host) -> Process:
+    """Everything of this process, wired to its host."""
     process = Process(config, host)
     worker_pb2_grpc.add_EngineServicer_to_server(EngineServicer(process.supervision, process.closing), host.grpc)
     host.announced["replica_id"] = process.replica.replica_id
@@ -66,10 +68,11 @@ async def build(config: WorkerConfig, host: Host) -> None:
     host.on_drain(process.on_drain)
     host.on_close(process.on_close)
     if config.controlplane is not None:
-        channel = channels.connect(config.controlplane, token=host.service_token, tls=host.tls)
+        channel = channels.connect(config.controlplane, token=host.service_token, peer="controlplane", tls=host.tls)
         process.agent = Agent(process.replica, channel, host.http.address, process)
         host.tasks.start("agent", process.agent.run)
         host.on_close(channel.close)
+    return process
 
 
 def main() -> None:
@@ -78,10 +81,17 @@ def main() -> None:
     if config.tls_ca is not None and config.tls_cert is not None and config.tls_key is not None:
         tls = Tls(config.tls_ca, config.tls_cert, config.tls_key)
 
-    async def compose(host: Host) -> None:
-        await build(config, host)
+    built: list[Process] = []
 
-    serve.run("worker", config, compose, tls=tls, otlp_endpoint=config.otlp_endpoint)
+    async def compose(host: Host) -> None:
+        built.append(build(config, host))
+
+    try:
+        serve.run("worker", config, compose, tls=tls, otlp_endpoint=config.otlp_endpoint)
+    finally:
+        # The last line that this process writes is the one that a person looks at.
+        if built and built[0].supervision.broke:
+            print(f"headrace-worker: {built[0].supervision.broke}", file=sys.stderr)
 
 
 if __name__ == "__main__":

@@ -132,6 +132,7 @@ def main() -> None:
     threading.Thread(target=heart.beat_for_ever, name="heart", daemon=True).start()
 
     started_s = time.monotonic()
+    pipe.send(Phase("loading", "libraries", 0.0))
     runner = build_runner(start.config, lambda text, share: pipe.send(Phase("loading", text, share)))
     loaded_s = time.monotonic()
     runner.warm_up(lambda text, share: pipe.send(Phase("warming", text, share)))

@@ -13,7 +13,8 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from headrace_worker.execution.runner import Rejected, Runner
+from headrace_worker.execution.openings import Openings
+from headrace_worker.execution.runner import Opened, Opening, Rejected, Runner
 from headrace_worker.execution.step_times import StepTimes
 from headrace_worker.perf.step_model import StepModel
 from headrace_worker.scheduling.audit import audit
@@ -32,6 +33,7 @@ LEAST_PATIENCE_S = 10.0
 _OVERDUE_FACTOR = 4.0
 # How often a state that cannot move by itself is looked at again, if nothing says when.
 _LOOK_AGAIN_S = 0.05
+_LOOK_AT_OPENINGS_S = 0.005
 _TIMES_S = 1.0
 
 
@@ -72,6 +74,7 @@ class Engine:
         self._step = 0
         self._wake_s: float | None = None
         self._moved = False
+        self._openings = Openings()
         # Requests that the runner has opened and no plan has admitted: handle of choice 0 -> choices left.
         self._opened: dict[int, int] = {}
         self._pieces: dict[int, tuple[bytes, ...]] = {}
@@ -82,26 +85,19 @@ class Engine:
 
     @property
     def has_work(self) -> bool:
-        return not self.scheduler.is_idle
+        return not self.scheduler.is_idle or len(self._openings) > 0
 
     def submit(self, request: Request) -> None:
         """Queue a request; whatever comes of it is an event of the next step."""
         opened = self._runner.open(request) if request.num_prompt else None
-        if isinstance(opened, Rejected):
-            self._rejected.append(
-                Refused(
-                    request.handle, request.response_id, request.attempt, opened.reason, opened.detail, opened.field
-                )
-            )
-            return
-        self._opened[request.handle] = request.n
-        if opened is not None and opened.pieces:
-            self._pieces[request.handle] = opened.pieces
-        self.scheduler.submit(request, self._clock())
-        self._moved = True
+        if isinstance(opened, Opening):
+            self._openings.add(request, opened, self._clock())
+        else:
+            self._enter(request, opened)
 
     def cancel(self, cancel: Cancel) -> None:
         """Takes effect before the next step."""
+        self._openings.cancel(cancel)
         self.scheduler.cancel(cancel)
         self._moved = True
 
@@ -119,6 +115,7 @@ class Engine:
         """One move: plan, run, settle. None if nothing happened that anyone could see."""
         now = self._clock()
         self._moved, self._wake_s = False, None
+        self._settle_openings(now)
         plan = self.scheduler.plan(now)
         if plan is None:
             return self._report(self.scheduler.take_events(), now)
@@ -142,8 +139,32 @@ class Engine:
         if not self.has_work:
             return None
         now = self._clock()
+        if self._openings:
+            return _LOOK_AT_OPENINGS_S
         times = [at for at in (self._wake_s, self.scheduler.next_deadline_s()) if at is not None]
         return max(0.0, min(times) - now) if times else _LOOK_AGAIN_S
+
+    def _enter(self, request: Request, opened: Opened | Rejected | None) -> None:
+        """Into the waiting room, unless the runner cannot run it."""
+        if isinstance(opened, Rejected):
+            key = request.handle, request.response_id, request.attempt
+            self._rejected.append(
+                Refused(*key, opened.reason, opened.detail, opened.field or None, retry_after_s=opened.retry_after_s)
+            )
+            return
+        self._opened[request.handle] = request.n
+        if opened is not None and opened.pieces:
+            self._pieces[request.handle] = opened.pieces
+        self.scheduler.submit(request, self._clock())
+        self._moved = True
+
+    def _settle_openings(self, now: float) -> None:
+        for request, outcome, cancels in self._openings.settle(now) if self._openings else ():
+            if isinstance(outcome, Rejected):
+                self._runner.close((request.handle,))
+            self._enter(request, outcome)
+            for cancel in cancels:
+                self.scheduler.cancel(cancel)
 
     def _attribute(self, plan: Plan, took_s: float) -> None:
         """Share the step's time among its rows by their tokens."""

@@ -140,10 +140,8 @@ class Replica:
             self.state = worker_pb2.REPLICA_STATE_GONE
         elif self._draining:
             self.state = worker_pb2.REPLICA_STATE_DRAINING
-        elif self._stalled:
-            self.state = worker_pb2.REPLICA_STATE_DEGRADED
         elif self._loaded:
-            self.state = worker_pb2.REPLICA_STATE_READY
+            self.state = worker_pb2.REPLICA_STATE_DEGRADED if self._stalled else worker_pb2.REPLICA_STATE_READY
         if self.ready:
             self._health.serving(COMPONENT)
         else:
@@ -169,7 +167,7 @@ def _measured(shape: RunnerDescription, context: bytes) -> worker_pb2.Descriptio
         workspace_bytes=shape.workspace_bytes,
         kv_pool_bytes=shape.kv_pool_bytes,
         num_full_reservations=shape.num_pages // per_sequence,
-        features=worker_pb2.Description.Features(grammar=False, logprobs=shape.logprobs),
+        features=worker_pb2.Description.Features(grammar=shape.grammar, logprobs=shape.logprobs),
         card_digest=card_digest(shape.card),
         max_context_tokens=shape.max_context,
     )

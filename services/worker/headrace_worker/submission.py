@@ -13,11 +13,18 @@ from typing import NamedTuple
 
 from headrace.v1 import response_pb2, worker_pb2
 from headrace_worker.config import MAX_CHOICES
-from headrace_worker.scheduling.request import Request, SamplingParams
+from headrace_worker.scheduling.request import Grammar, Request, SamplingParams
 
 _MAX_ID_CHARS = 256
 _MAX_DIGEST_BYTES = 64
 _MAX_IDS = 100_000
+_GRAMMAR_KINDS: dict[int, str] = {
+    response_pb2.Grammar.KIND_JSON_OBJECT: "json_object",
+    response_pb2.Grammar.KIND_JSON_SCHEMA: "json_schema",
+    response_pb2.Grammar.KIND_REGEX: "regex",
+    response_pb2.Grammar.KIND_GRAMMAR: "grammar",
+    response_pb2.Grammar.KIND_CHOICE: "choice",
+}
 
 
 class Fault(NamedTuple):
@@ -40,6 +47,7 @@ def read_submit(submit: worker_pb2.Submit, handle: int, kv_context: bytes) -> Re
         max_output=submit.max_output_tokens,
         n=submit.n,
         sampling=_sampling(submit.sampling),
+        grammar=_grammar(submit.grammar) if submit.HasField("grammar") else None,
         queue_deadline_s=submit.queue_deadline_ms / 1000 or None,
         inter_token_s=submit.inter_token_ms / 1000 or None,
         priority=1 if submit.statistical else 0,
@@ -76,8 +84,9 @@ def _faults(submit: worker_pb2.Submit) -> Iterator[Fault]:
         yield Fault("weight", f"must be from 0 to 1e9, is {submit.weight}")
     if len(submit.chain_root) > _MAX_DIGEST_BYTES:
         yield Fault("chain_root", f"must have at most {_MAX_DIGEST_BYTES} bytes")
-    if submit.grammar.kind != response_pb2.Grammar.KIND_UNSPECIFIED:
-        yield Fault("grammar", "this replica's engine has no grammars")
+    kind = submit.grammar.kind
+    if submit.HasField("grammar") and kind not in _GRAMMAR_KINDS:
+        yield Fault("grammar", f"there is no kind {kind}")
     if submit.prefill.id:
         yield Fault("prefill", "this replica does not serve a split pool")
 
@@ -108,6 +117,10 @@ def _sampling_faults(sampling: response_pb2.Sampling) -> Iterator[Fault]:
     for name in ("allowed_ids", "banned_ids", "stop_token_ids", "logit_bias"):
         if len(getattr(sampling, name)) > _MAX_IDS:
             yield Fault(name, f"must have at most {_MAX_IDS} ids")
+
+
+def _grammar(wire: response_pb2.Grammar) -> Grammar:
+    return Grammar(_GRAMMAR_KINDS[wire.kind], wire.text)
 
 
 def _sampling(wire: response_pb2.Sampling) -> SamplingParams:

@@ -10,6 +10,7 @@ import logging
 import time
 from collections.abc import Callable
 
+from headrace.v1 import worker_pb2
 from headrace_worker.config import WorkerConfig
 from headrace_worker.dispatch import Dispatch
 from headrace_worker.engine import EngineOutput
@@ -73,10 +74,21 @@ class Supervision:
             self.replica.note_phase(report)
         elif isinstance(report, Ready):
             self.replica.note_ready(report)
-            log.info("engine_ready", extra={"startup_s": report.startup_s, "num_pages": report.description.num_pages})
+            log.info("engine_ready", extra={"startup_s": report.startup_s, **_sizes(self.replica.describe())})
         elif isinstance(report, PageList):
             self.pages.note_list(report)
         else:
             assert isinstance(report, Broke), f"unknown report {report!r}"
             self.broke = report.detail
             log.error("engine_broke", extra={"detail": report.detail, "exception": report.traceback})
+
+
+def _sizes(described: worker_pb2.Description) -> dict[str, int]:
+    """What was measured, for the log."""
+    return {
+        "weight_bytes": described.weight_bytes,
+        "workspace_bytes": described.workspace_bytes,
+        "kv_pool_bytes": described.kv_pool_bytes,
+        "num_pages": described.num_pages,
+        "num_full_reservations": described.num_full_reservations,
+    }

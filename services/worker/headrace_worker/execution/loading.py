@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+import logging
 import os
 
 import torch
 
 from headrace_worker.attention.registry import select_attention
 from headrace_worker.config import ConfigError, WorkerConfig
+from headrace_worker.execution.grammar_backend import Vocabulary, is_installed
+from headrace_worker.execution.grammar_compiler import GrammarCompiler
+from headrace_worker.execution.grammars import Grammars
 from headrace_worker.execution.runner import Progress, RunnerError
 from headrace_worker.execution.torch_runner import Loaded, TorchRunner
-from headrace_worker.models.checkpoint import open_checkpoint
+from headrace_worker.models.checkpoint import Checkpoint, open_checkpoint
 from headrace_worker.models.errors import ModelError
 from headrace_worker.models.loader import load_model
 from headrace_worker.models.registry import BuildOptions
+from headrace_worker.models.token_bytes import read_token_bytes
 
+log = logging.getLogger(__name__)
 _DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 
 
@@ -36,7 +42,20 @@ def load_torch_runner(config: WorkerConfig, progress: Progress) -> TorchRunner:
         raise RunnerError(str(error)) from error
     attention = select_attention(config.deterministic)
     loaded = Loaded(checkpoint, model, attention, options.dtype, torch.device(config.device))
-    return TorchRunner(config, loaded, max_context)
+    return TorchRunner(config, loaded, max_context, build_grammars(checkpoint))
+
+
+def build_grammars(checkpoint: Checkpoint) -> Grammars | None:
+    """None, and the reason is logged, where constraints cannot be served. Starts nothing."""
+    if not is_installed():
+        log.info("grammars_off: xgrammar is not installed")
+        return None
+    token_bytes = read_token_bytes(checkpoint.text.tokenizer_json, checkpoint.config.vocab_size)
+    if token_bytes is None:
+        log.warning("grammars_off: the tokenizer of %s is of a kind whose bytes are not known", checkpoint.name)
+        return None
+    vocabulary = Vocabulary(token_bytes, checkpoint.text.end_token_ids)
+    return Grammars(vocabulary, GrammarCompiler(vocabulary))
 
 
 def num_cores() -> int:

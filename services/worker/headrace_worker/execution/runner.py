@@ -37,6 +37,15 @@ class Rejected(NamedTuple):
     reason: str
     field: str
     detail: str
+    retry_after_s: float | None = None
+
+
+class Opening(ABC):
+    """The runner needs a while to say whether it can run the request, and says so without being waited for."""
+
+    @abstractmethod
+    def outcome(self) -> Opened | Rejected | None:
+        """None while it is not known."""
 
 
 class Ran(NamedTuple):
@@ -66,6 +75,7 @@ class RunnerDescription:
     workspace_bytes: int = 0
     kv_pool_bytes: int = 0
     logprobs: bool = True
+    grammar: bool = False
     card: bytes = b""
     # Measured seconds of the smallest and the largest step of warm-up, and the tokens of the latter.
     small_step_s: float = 0.0
@@ -89,7 +99,7 @@ class Runner(ABC):
         """After `warm_up`."""
 
     @abstractmethod
-    def open(self, request: Request) -> Opened | Rejected:
+    def open(self, request: Request) -> Opened | Rejected | Opening:
         """Whether this request can be run at all; prepares what is worth preparing before it is admitted."""
 
     @abstractmethod
@@ -98,4 +108,4 @@ class Runner(ABC):
 
     @abstractmethod
     def close(self, handles: Iterable[int]) -> None:
-        """Forget requests (by the handle of choice 0) that were opened and never admitted."""
+        """Forget requests (by the handle of choice 0) that were opened, or are being opened, and never admitted."""

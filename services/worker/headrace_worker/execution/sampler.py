@@ -19,6 +19,7 @@ from headrace_worker.execution.logit_edits import LogitEdits
 from headrace_worker.execution.random_stream import uniform
 from headrace_worker.execution.runner import TokenLogprob
 from headrace_worker.execution.sampling_filter import filter_logits
+from headrace_worker.execution.token_mask import TokenMasks, apply_masks
 from headrace_worker.scheduling.plan import ResultRow
 from headrace_worker.scheduling.request import Request, SamplingParams
 
@@ -58,7 +59,13 @@ class Sampler:
         for handle in handles:
             self._choices.pop(handle, None)
 
-    def sample(self, logits_RV: Tensor, handles: Sequence[int], output_indices: Sequence[int]) -> list[ResultRow]:
+    def sample(
+        self,
+        logits_RV: Tensor,
+        handles: Sequence[int],
+        output_indices: Sequence[int],
+        masks: TokenMasks | None = None,
+    ) -> list[ResultRow]:
         """float32 logits, one row per handle, which are overwritten; `output_indices` number the tokens to draw."""
         choices = [self._choices[handle] for handle in handles]
         top_R, ids_R = logits_RV.max(1)
@@ -69,6 +76,9 @@ class Sampler:
         edited = [row for row, choice in enumerate(choices) if choice.edits.changes(output_indices[row])]
         for row in edited:
             choices[row].edits.apply(logits_RV[row], output_indices[row])
+        if masks is not None:
+            apply_masks(logits_RV, masks)
+            edited += masks.rows
         if edited:
             rows_E = torch.tensor(edited, device=self._device)
             top_R[rows_E], ids_R[rows_E] = logits_RV[rows_E].max(1)

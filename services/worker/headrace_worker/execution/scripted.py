@@ -71,6 +71,8 @@ class ScriptedRunner(Runner):
         )
 
     def open(self, request: Request) -> Opened | Rejected:
+        if request.grammar is not None:
+            return Rejected("invalid_argument", "grammar", "the scripted engine has no grammars")
         script = compile_script(request.prompt_ids)
         self._scripts[request.handle] = script
         return Opened(script.pieces)

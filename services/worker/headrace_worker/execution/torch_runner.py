@@ -14,15 +14,32 @@ from torch import Tensor
 
 from headrace_worker.attention.base import AttentionBackend, AttentionBatch
 from headrace_worker.config import WorkerConfig
+from headrace_worker.execution.grammars import Grammars
 from headrace_worker.execution.inputs import StepInputs, flatten
+from headrace_worker.execution.known_answers import known_answer
 from headrace_worker.execution.kv_cache import KvCache, KvLayout
 from headrace_worker.execution.memory import kv_budget, measure_peak
-from headrace_worker.execution.runner import Opened, Progress, Ran, Rejected, Runner, RunnerDescription, RunnerError
+from headrace_worker.execution.runner import (
+    Opened,
+    Opening,
+    Progress,
+    Ran,
+    Rejected,
+    Runner,
+    RunnerDescription,
+    RunnerError,
+)
 from headrace_worker.execution.sampler import Sampler
-from headrace_worker.execution.warm_up import KNOWN_ANSWER_PAGES, check_known_answer, largest_plan, smallest_plan
+from headrace_worker.execution.warm_up import (
+    KNOWN_ANSWER_PAGES,
+    check_known_answer,
+    check_known_tokens,
+    largest_plan,
+    smallest_plan,
+)
 from headrace_worker.models.checkpoint import Checkpoint
 from headrace_worker.models.llama import LlamaForCausalLM
-from headrace_worker.scheduling.plan import NULL_PAGE, Plan, StepResult
+from headrace_worker.scheduling.plan import NULL_PAGE, Plan, ResultRow, StepResult
 from headrace_worker.scheduling.request import Request
 
 
@@ -50,9 +67,10 @@ def _weights(model: torch.nn.Module) -> Iterable[Tensor]:
 
 
 class TorchRunner(Runner):
-    """`max_context` is the most tokens of one sequence."""
+    """`max_context` is the most tokens of one sequence; `grammars` is None where constraints cannot be served."""
 
-    def __init__(self, config: WorkerConfig, loaded: Loaded, max_context: int) -> None:
+    def __init__(self, config: WorkerConfig, loaded: Loaded, max_context: int, grammars: Grammars | None) -> None:
+        self._grammars = grammars
         self._config, self._loaded, self._max_context = config, loaded, max_context
         model_config = loaded.model.config
         self._layout = KvLayout.of(model_config, config.page_tokens, loaded.dtype, loaded.device)
@@ -79,6 +97,10 @@ class TorchRunner(Runner):
         progress("known answer", 0.7)
         vocab_size = self._loaded.model.config.vocab_size
         check_known_answer(lambda plan: self._logits(flatten(plan, config.page_tokens)), vocab_size, self._loaded.dtype)
+        checkpoint = self._loaded.checkpoint
+        known = known_answer(checkpoint.name, checkpoint.weights.identity)
+        if known is not None and self._loaded.dtype == torch.float32:
+            check_known_tokens(lambda plan: self._logits(flatten(plan, config.page_tokens)), known, config.page_tokens)
         progress("memory", 0.9)
         self._cache = None
         self._cache = KvCache(self._layout, self._num_pages())
@@ -104,30 +126,45 @@ class TorchRunner(Runner):
             weight_bytes=self._loaded.weight_bytes,
             workspace_bytes=self._workspace_bytes,
             kv_pool_bytes=cache.num_pages * self._layout.bytes_per_page,
+            grammar=self._grammars is not None,
             card=card.to_bytes(),
             small_step_s=self._small_step_s,
             large_step_s=self._large_step_s,
             large_step_tokens=self._large_step_tokens,
         )
 
-    def open(self, request: Request) -> Opened | Rejected:
-        if request.grammar is not None:
-            return Rejected("invalid_grammar", "grammar", "this engine has no grammars")
-        return Opened()
+    def open(self, request: Request) -> Opened | Rejected | Opening:
+        if request.grammar is None:
+            return Opened()
+        if self._grammars is None:
+            return Rejected("invalid_argument", "grammar", "this engine has no grammars")
+        return self._grammars.open(request)
 
     def close(self, handles: Iterable[int]) -> None:
-        """Nothing is kept of a request before it is admitted."""
+        if self._grammars is not None:
+            self._grammars.close(handles)
 
     @torch.inference_mode()
     def run(self, plan: Plan) -> Ran:
         self._sampler.release(plan.released)
         for request in plan.admitted:
             self._sampler.admit(request)
+        if self._grammars is not None:
+            self._grammars.release(plan.released)
+            for request in plan.admitted:
+                self._grammars.admit(request)
         self._pages().copy(plan.copies)
         inputs = flatten(plan, self._config.page_tokens)
         logits_RV = self._logits(inputs)
-        rows = self._sampler.sample(logits_RV, inputs.sample_handles, inputs.sample_indices) if len(logits_RV) else []
-        return Ran(StepResult(plan.step, tuple(rows)))
+        return Ran(StepResult(plan.step, tuple(self._draw(logits_RV, inputs)) if len(logits_RV) else ()))
+
+    def _draw(self, logits_RV: Tensor, inputs: StepInputs) -> list[ResultRow]:
+        """Masks have been computed since the last draw, beside the forward pass; what is drawn begins the next."""
+        handles, indices = inputs.sample_handles, inputs.sample_indices
+        if self._grammars is None:
+            return self._sampler.sample(logits_RV, handles, indices)
+        rows = self._sampler.sample(logits_RV, handles, indices, self._grammars.masks(handles))
+        return self._grammars.advance(rows)
 
     def _logits(self, inputs: StepInputs) -> Tensor:
         """float32 logits of the rows that draw, [R, V]."""

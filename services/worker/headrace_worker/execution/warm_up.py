@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from headrace_worker.config import WorkerConfig
+from headrace_worker.execution.known_answers import KnownAnswer
 from headrace_worker.execution.runner import RunnerError
 from headrace_worker.scheduling.plan import Plan, PlanRow
 from headrace_worker.scheduling.request import Request, SamplingParams
@@ -62,6 +63,19 @@ def check_known_answer(logits: Callable[[Plan], Tensor], vocab_size: int, dtype:
     difference = float((whole[0] - parts[0]).abs().max()) / scale
     if not difference <= _TOLERANCE[dtype]:
         raise RunnerError(f"known answer: a prompt in two parts differs from the whole by {difference:.2g}")
+
+
+def check_known_tokens(logits: Callable[[Plan], Tensor], answer: KnownAnswer, page_tokens: int) -> None:
+    """The model's greedy output is the one that it is known for. Raises RunnerError."""
+    ids = list(answer.prompt_ids)
+    pages = tuple(range(1, 2 + (len(ids) + len(answer.output_ids)) // page_tokens))
+    start = 0
+    for index, expected in enumerate(answer.output_ids):
+        row = PlanRow(1, tuple(ids[start:]), start, pages, (1,), index, start)
+        start = len(ids)
+        ids.append(int(_run(logits, row)[0].argmax()))
+        if ids[-1] != expected:
+            raise RunnerError(f"known answer: token {index} is {ids[-1]} and should be {expected}")
 
 
 def _run(logits: Callable[[Plan], Tensor], *rows: PlanRow) -> Tensor:

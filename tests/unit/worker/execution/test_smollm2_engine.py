@@ -10,7 +10,11 @@ from typing import Any
 import pytest
 import torch
 
+from headrace_worker.execution.known_answers import known_answer
+from headrace_worker.execution.runner import RunnerError
 from headrace_worker.execution.torch_runner import TorchRunner
+from headrace_worker.execution.warm_up import check_known_tokens
+from headrace_worker.scheduling.plan import Plan
 from tests.unit.worker.execution.engine_bench import EngineBench, load
 from tests.unit.worker.models.smollm2 import CACHE, fetch_smollm2
 
@@ -43,6 +47,24 @@ def test_batched_greedy_output_equals_transformers(runner: TorchRunner) -> None:
     quick = ANSWERS[:6]
     outputs = run_all(runner, quick, NUM_QUICK_TOKENS)
     assert outputs == [answer["output_ids"][:NUM_QUICK_TOKENS] for answer in quick]
+
+
+def test_the_default_model_has_a_known_answer_and_another_one_is_refused(runner: TorchRunner) -> None:
+    checkpoint = runner._loaded.checkpoint
+    known = known_answer(checkpoint.name, checkpoint.weights.identity)
+    assert known_answer(checkpoint.name, dict) is None
+    assert known is not None
+    assert list(known.prompt_ids) == ANSWERS[0]["prompt_ids"]
+    assert list(known.output_ids) == ANSWERS[0]["output_ids"][: len(known.output_ids)]
+    vocab_size = runner.describe().vocab_size
+
+    def constant(plan: Plan) -> torch.Tensor:
+        logits = torch.zeros(1, vocab_size)
+        logits[0, known.output_ids[0]] = 1
+        return logits
+
+    with pytest.raises(RunnerError, match="known answer: token 1"):
+        check_known_tokens(constant, known, 16)
 
 
 @pytest.mark.slow
