@@ -173,11 +173,16 @@ async def test_routers_are_asked_through_the_control_plane(site: Site) -> None:
     admin = site.admin(plane)
     await admin.ready("scripted-0")
     routers = [await site.router(plane.grpc, name) for name in ("router-a", "router-b")]
+
+    async def both_subscribe() -> bool:
+        found = (await admin.call("ListSubscribers", fleet_pb2.ListSubscribersRequest())).subscribers
+        return {(s.service, s.endpoint) for s in found} == {("router", r.grpc) for r in routers}
+
+    await eventually(both_subscribe)
     decision = await site.routes(routers[1]).pick()
     told = await admin.call("ExplainRoute", routing_pb2.ExplainRequest(decision_id=decision.decision_id))
     assert (told.response_id, told.why) == ("r", decision.why)
-    subscribers = (await admin.call("ListSubscribers", fleet_pb2.ListSubscribersRequest())).subscribers
-    assert {(s.service, s.endpoint) for s in subscribers} == {("router", r.grpc) for r in routers}
+
     for method, request, code in [
         ("ExplainRoute", routing_pb2.ExplainRequest(decision_id="nobody's"), grpc.StatusCode.INVALID_ARGUMENT),
         ("GetTenantQuota", policy_pb2.QuotaQuery(tenant="dev"), grpc.StatusCode.UNAVAILABLE),

@@ -133,7 +133,7 @@ async def test_a_changed_pool_is_rolled_without_a_failed_request(site: Site) -> 
     stop.set()
     await asking
     assert after.pid != before.pid
-    assert max(picks) == 0, "nobody was even held"
+    assert max(picks) < 500, "nobody was held for a start"
     assert len(picks) > 10
 
 

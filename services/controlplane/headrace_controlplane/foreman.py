@@ -20,15 +20,18 @@ log = logging.getLogger(__name__)
 _restarts = telemetry.counter("replica_restarts_total", "Replicas of this host that were started again after they died")
 TICK_S = 0.25
 _BACKOFF_CAP_S = 30.0
+# A new replica counts as serving when routers have had this time to see it: only then may an old one go.
+SETTLE_S = 1.0
 
 
 @dataclass
-class _Trouble:
-    """Deaths in a row of one replica."""
+class _Course:
+    """Deaths in a row of one replica, and since when it has been ready."""
 
     num_deaths: int = 0
     restart_at: float = 0.0
     counted: bool = False
+    ready_since: float | None = None
 
 
 class Foreman:
@@ -45,7 +48,7 @@ class Foreman:
     ) -> None:
         self._ledger, self._roster, self._launcher, self._site, self._clock = ledger, roster, launcher, site, clock
         self._may_stop_at = clock() + roster.lease_s
-        self._trouble: dict[str, _Trouble] = {}
+        self._course: dict[str, _Course] = {}
         self._launched: list[Launched] = []
 
     async def run(self) -> None:
@@ -69,7 +72,7 @@ class Foreman:
                     self._launcher.stop(replica_id)
                 case Forget(replica_id):
                     self._launcher.forget(replica_id)
-                    self._trouble.pop(replica_id, None)
+                    self._course.pop(replica_id, None)
 
     def retire(self, replica_id: str) -> bool:
         """Stops one replica, which reconciling replaces; False if it was not started here."""
@@ -106,28 +109,30 @@ class Foreman:
         spec = launched.spec
         record = self._roster.registry.get(spec.replica_id)
         ready = record is not None and record.state == "ready"
-        trouble = self._trouble.setdefault(spec.replica_id, _Trouble())
-        if not launched.alive and not trouble.counted:
-            trouble.counted = True
-            trouble.restart_at = now + backoff_s(trouble.num_deaths, base_s=0.25, cap_s=_BACKOFF_CAP_S)
-            trouble.num_deaths += 1
+        course = self._course.setdefault(spec.replica_id, _Course())
+        if not launched.alive and not course.counted:
+            course.counted = True
+            course.restart_at = now + backoff_s(course.num_deaths, base_s=0.25, cap_s=_BACKOFF_CAP_S)
+            course.num_deaths += 1
             log.warning("replica_died", extra={"replica": spec.replica_id, "detail": launched.last_words})
             if record is not None:
                 self._roster.remove(spec.replica_id)
         elif launched.alive and ready:
-            trouble.num_deaths = 0
+            course.num_deaths = 0
+        serving = launched.alive and ready
+        course.ready_since = (course.ready_since or now) if serving else None
         return Observed(
             *(spec.replica_id, spec.pool, spec.digest),
             alive=launched.alive,
-            ready=launched.alive and ready,
+            ready=course.ready_since is not None and now >= course.ready_since + SETTLE_S,
             stopping=launched.stopping,
-            restart_at=trouble.restart_at,
+            restart_at=course.restart_at,
         )
 
     def _start(self, replica_id: str, pool: str) -> None:
         assert self._ledger.current is not None, "there is a fleet"
-        trouble = self._trouble.setdefault(replica_id, _Trouble())
-        if trouble.num_deaths:
+        course = self._course.setdefault(replica_id, _Course())
+        if course.num_deaths:
             _restarts.inc()
-        trouble.counted = False
+        course.counted = False
         self._launcher.start(worker_command.launch_spec(self._ledger.current.fleet, pool, replica_id, self._site))

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from headrace.v1 import worker_pb2
-from headrace_controlplane.foreman import Foreman
+from headrace_controlplane.foreman import SETTLE_S, Foreman
 from headrace_controlplane.launcher.worker_command import WorkerSite
 from headrace_controlplane.ledger import Ledger
 from headrace_controlplane.registry import Record
@@ -110,7 +110,9 @@ async def test_a_changed_pool_is_replaced_without_a_gap(scene: Scene) -> None:
     assert scene.launcher.starts == ["scripted-0", "scripted-1"]
     assert not scene.launcher.replicas["scripted-0"].stopping
     scene.register("scripted-1")
-    scene.wait(0.2)
+    scene.wait(SETTLE_S - 0.1)
+    assert not scene.launcher.replicas["scripted-0"].stopping, "routers may not have seen the new one yet"
+    scene.wait(0.5)
     assert scene.launcher.replicas["scripted-0"].stopping
     scene.launcher.die("scripted-0")
     scene.wait(0.2)
