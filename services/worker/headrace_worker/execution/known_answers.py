@@ -35,7 +35,7 @@ _BY_FILE: dict[str, tuple[str, KnownAnswer]] = {
 def known_answer(name: str, file_digests: Callable[[], Mapping[str, str]]) -> KnownAnswer | None:
     """The answer of a model whose file is called `name`.gguf, if its content is the one that we know.
 
-    `file_digests` (file name -> hex SHA-256) reads every byte of the weights: it is asked only for a name that is known.
+    `file_digests` (file name -> hex SHA-256) reads all of the weights: it is asked only for a name that is known.
     """
     digest, answer = _BY_FILE.get(f"{name}.gguf", ("", None))
     return answer if answer is not None and file_digests().get(f"{name}.gguf") == digest else None
