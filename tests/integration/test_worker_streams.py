@@ -7,11 +7,12 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 import grpc
+import httpx
 import pytest
 import pytest_asyncio
 
 from headrace.v1 import response_pb2, worker_pb2
-from tests.integration.worker_process import Client, Worker, eventually, pack, script, worker
+from tests.integration.worker_process import TOKEN, Client, Worker, eventually, pack, script, worker
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 STOP, LENGTH = worker_pb2.FINAL_KIND_STOP, worker_pb2.FINAL_KIND_LENGTH
@@ -283,3 +284,19 @@ async def test_watch_lists_the_cache_then_tells_its_changes(client: Client) -> N
     await eventually(lambda: client.epoch == flushed.epoch, 3)
     handle = await client.submit(prompt)
     assert (await client.final(handle)).num_cached_tokens == 0
+
+
+async def test_metrics_count_what_happened_and_need_the_token(running: Worker, client: Client) -> None:
+    traceparent = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+    handle = await client.submit(script("a", "b"), traceparent=traceparent)
+    await client.final(handle)
+    await client.idle()
+    url = f"http://{running.http}/metrics"
+    async with httpx.AsyncClient(trust_env=False) as http:
+        assert (await http.get(url)).status_code == 401
+        text = (await http.get(url, headers={"authorization": f"Bearer {TOKEN}"})).text
+    values = {line.rpartition(" ")[0]: float(line.rpartition(" ")[2]) for line in text.splitlines() if line[0] != "#"}
+    assert values['worker_sequences_total{kind="stop"}'] >= 1
+    assert values['worker_tokens_total{kind="generated"}'] >= 3
+    assert values['worker_pages{state="held"}'] == values["worker_running"] == 0
+    assert values["worker_imbalances_total"] == 0
