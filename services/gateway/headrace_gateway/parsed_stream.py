@@ -59,6 +59,10 @@ class ParsedStream:
         async for event in self._session.stream():
             match event:
                 case outputs.Delta():
+                    choice = self._choices[event.choice]
+                    if choice.parser.is_plain and not choice.num_tokens:
+                        yield event._replace(sequence_number=self._next())
+                        continue
                     for delta in self._split(event):
                         yield delta
                 case outputs.ChoiceFinished():

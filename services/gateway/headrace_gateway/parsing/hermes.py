@@ -20,6 +20,8 @@ class HermesParser:
         self._num_calls = 0
         self._all_whole = True
 
+    is_plain = False
+
     @property
     def called(self) -> bool:
         return self._num_calls > 0 and self._all_whole and not self._named

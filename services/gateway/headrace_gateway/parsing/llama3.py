@@ -24,6 +24,10 @@ class Llama3Parser:
         self._all_whole = True
 
     @property
+    def is_plain(self) -> bool:
+        return self._call is None
+
+    @property
     def called(self) -> bool:
         return self._num_calls > 0 and self._all_whole and not self._named
 

@@ -39,6 +39,11 @@ class TextParser(Protocol):
     def finish(self) -> list[Part]: ...
 
     @property
+    def is_plain(self) -> bool:
+        """Whether nothing is held and everything that may still come is answer text."""
+        ...
+
+    @property
     def called(self) -> bool:
         """Whether the text made at least one call and every call that it began is whole."""
         ...

@@ -26,6 +26,10 @@ class ReasoningParser:
 
     called = False
 
+    @property
+    def is_plain(self) -> bool:
+        return self._place is _Place.ANSWER
+
     def feed(self, text: str) -> list[Part]:
         if self._place is _Place.ANSWER:
             return [Text(text)] if text else []

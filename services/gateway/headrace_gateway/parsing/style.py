@@ -52,6 +52,10 @@ class _Both:
         self._thinking, self._calls = thinking, calls
 
     @property
+    def is_plain(self) -> bool:
+        return self._thinking.is_plain and self._calls.is_plain
+
+    @property
     def called(self) -> bool:
         return self._calls.called
 
