@@ -54,6 +54,7 @@ def route_request(
         response_id=response_id,
         attempt=output.attempt,
         model=prepared.model.name,
+        revision=prepared.model.entry.revision,
         bounds=prepared.bounds,
         chain=prepared.chain,
         fair_key=prepared.identity.fair_key,

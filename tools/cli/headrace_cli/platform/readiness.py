@@ -10,6 +10,7 @@ import yaml
 
 from headrace.v1 import fleet_pb2 as fleet
 from headrace.v1 import worker_pb2 as worker
+from headrace_cli.client import AsyncClient
 from headrace_cli.platform.admin import Admin
 from headrace_cli.platform.state_dir import SERVICES, StateDir
 from headrace_kit.errors import HeadraceError
@@ -51,7 +52,26 @@ async def inspect(state: StateDir) -> Readiness:
             replicas, fleet_yaml = await asyncio.gather(admin.replicas(), admin.fleet_yaml())
     except HeadraceError as error:
         return Readiness(ready, missing=[*missing, error.message])
-    return Readiness(ready, replicas, missing + _missing_replicas(replicas, fleet_yaml))
+    missing += _missing_replicas(replicas, fleet_yaml)
+    if not missing:
+        missing += await _missing_models(state, fleet_yaml)
+    return Readiness(ready, replicas, missing)
+
+
+async def _missing_models(state: StateDir, fleet_yaml: str) -> list[str]:
+    """Whether the gateway can serve what has replicas: it fetches the card of a new model first."""
+    announced = state.announced("gateway")
+    if announced is None or not state.api_key.exists():
+        return []
+    async with AsyncClient(announced["public_grpc"], api_key=state.read_secret(state.api_key)) as client:
+        try:
+            known = {model.id for model in await client.models(timeout_s=5.0)}
+        except HeadraceError as error:
+            return [f"the gateway lists no models: {error.message}"]
+    pools = ((yaml.safe_load(fleet_yaml) or {}).get("pools") or {}).values()
+    served = {pool["model"] for pool in pools if pool.get("min", 1)}
+    # The key's tenant may be allowed some of them only, so one is enough.
+    return [] if served & known or not served else ["the gateway knows no model yet"]
 
 
 def _missing_replicas(replicas: list[fleet.Replica], fleet_yaml: str) -> list[str]:
