@@ -1,7 +1,7 @@
 """The policy process as gateways meet it: B52, B61, B66, B67, B70, and an end by kill -9 at any moment."""
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -25,17 +25,20 @@ def redis_process() -> Iterator[RedisProcess]:
 
 
 @pytest.fixture
-def two(tmp_path: Path, redis_process: RedisProcess) -> Iterator[list[PolicyProcess]]:
-    """Two processes on one emptied Redis; leases of one second."""
+def start(tmp_path: Path, redis_process: RedisProcess) -> Iterator[Callable[[], PolicyProcess]]:
+    """Starts processes on one emptied Redis; leases of one second."""
     with redis_process.client() as client:
         client.flushall()
-    keys = [api_key(), api_key("hr_old_XYZ99999", expires_at_s=1)]
-    given = section(*LIMITS, keys=keys)
-    processes = [PolicyProcess(tmp_path / name, given, redis_process.url, "--lease-s=1") for name in ("p1", "p2")]
-    for process in processes:
-        process.start()
-    yield processes
-    for process in processes:
+    given = section(*LIMITS, keys=[api_key(), api_key("hr_old_XYZ99999", expires_at_s=1)])
+    started: list[PolicyProcess] = []
+
+    def one() -> PolicyProcess:
+        process = PolicyProcess(tmp_path / f"p{len(started)}", given, redis_process.url, "--lease-s=1")
+        started.append(process)
+        return process.start()
+
+    yield one
+    for process in started:
         process.stop()
 
 
@@ -45,8 +48,13 @@ async def refusal(call: Any) -> grpc.aio.AioRpcError:
     return refused.value
 
 
-async def test_no_key_is_written_anywhere(two: list[PolicyProcess], redis_process: RedisProcess) -> None:
-    policy = two[0]
+async def silence() -> AsyncIterator[bytes]:
+    await asyncio.Event().wait()
+    yield b""
+
+
+async def test_no_key_is_written_anywhere(start: Callable[[], PolicyProcess], redis_process: RedisProcess) -> None:
+    policy = start()
     texts = []
     async with policy.channel() as channel:
         stub = policy.stub(channel)
@@ -71,15 +79,16 @@ async def test_no_key_is_written_anywhere(two: list[PolicyProcess], redis_proces
     assert CANARY.encode() not in journal
 
 
-async def test_every_call_but_probes_asks_for_the_service_token(two: list[PolicyProcess]) -> None:
-    policy = two[0]
+async def test_every_call_but_probes_asks_for_the_service_token(start: Callable[[], PolicyProcess]) -> None:
+    policy = start()
     methods = pb.DESCRIPTOR.services_by_name["Policy"].methods_by_name
-    paths = [f"/headrace.v1.Policy/{name}" for name in methods]
-    paths.append("/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo")
+    paths = {f"/headrace.v1.Policy/{name}": method.client_streaming for name, method in methods.items()}
+    paths["/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo"] = True
     for token in (None, "wrong"):
         async with policy.channel(token) as channel:
-            for path in paths:
-                call: Any = channel.stream_stream(path, bytes, bytes)(iter([b""]), timeout=5)
+            for path, streams in paths.items():
+                kind: Any = channel.stream_stream if streams else channel.unary_stream
+                call: Any = kind(path, bytes, bytes)(silence() if streams else b"", timeout=5)
                 error = await refusal(call.read())
                 assert error.code() is grpc.StatusCode.UNAUTHENTICATED, path
             healthy: Any = channel.unary_unary("/grpc.health.v1.Health/Check", bytes, bytes)
@@ -89,9 +98,10 @@ async def test_every_call_but_probes_asks_for_the_service_token(two: list[Policy
     assert "headrace" not in policy.get("/metrics").text
 
 
-async def test_what_a_killed_gateway_held_comes_back_by_itself(two: list[PolicyProcess]) -> None:
-    async with two[0].channel() as channel:
-        stub = two[0].stub(channel)
+async def test_what_a_killed_gateway_held_comes_back_by_itself(start: Callable[[], PolicyProcess]) -> None:
+    policy = start()
+    async with policy.channel() as channel:
+        stub = policy.stub(channel)
         identity = await stub.Authenticate(pb.AuthenticateRequest(credential=KEY), timeout=5)
         answers = [
             await stub.Admit(pb.AdmitRequest(reservation=reservation(f"r{i}", identity)), timeout=5) for i in range(6)
@@ -107,8 +117,8 @@ async def test_what_a_killed_gateway_held_comes_back_by_itself(two: list[PolicyP
         assert {row.settlement.reason for row in rows} == {"gateway_lost"}
 
 
-async def test_killed_policies_lose_no_settlement_and_double_none(two: list[PolicyProcess]) -> None:
-    held: list[pb.Reservation] = []
+async def test_killed_policies_lose_no_settlement_and_double_none(start: Callable[[], PolicyProcess]) -> None:
+    two, held = [start(), start()], list[pb.Reservation]()
     async with two[0].channel() as channel:
         stub = two[0].stub(channel)
         identity = await stub.Authenticate(pb.AuthenticateRequest(credential=KEY), timeout=5)
@@ -134,7 +144,8 @@ async def test_killed_policies_lose_no_settlement_and_double_none(two: list[Poli
     assert sum(row.settlement.num_output_tokens for row in rows.values()) == 50
 
 
-async def test_sixty_racing_requests_through_two_processes_never_overshoot(two: list[PolicyProcess]) -> None:
+async def test_sixty_racing_requests_through_two_processes_never_overshoot(start: Callable[[], PolicyProcess]) -> None:
+    two = [start(), start()]
     answered, everyone = [], asyncio.Event()
 
     async def one(number: int, stub: Any, identity: pb.Identity) -> None:

@@ -15,6 +15,8 @@ from headrace_policy.limits import Limit
 from headrace_policy.redis_ledger import RedisLedger
 from headrace_policy.redis_link import StoreAwayError
 from headrace_policy.regrets import Regrets
+from headrace_policy.screening.doorway import check_prompt
+from headrace_policy.screening.ruleset import Ruleset
 
 log = logging.getLogger(__name__)
 _admits = telemetry.counter("admits_total", "Admissions by verdict", ["verdict"])
@@ -40,6 +42,7 @@ class Admitter:
         messages.check(asked)
         if asked.identity.tenant not in book.tenants:
             raise HeadraceError("permission_denied", "this tenant does not exist (any more)")
+        check_prompt(book.tenants[asked.identity.tenant].rules, request.text)
         limits = book.limits(messages.caller(asked))
         terms = messages.needed(limits, messages.declared(asked), book.price(asked.model))
         admission = Admission(asked.response_id, limits, terms, asked.SerializeToString(), request.retry_of)
@@ -78,8 +81,14 @@ class Admitter:
         raise store_away(error) from error
 
     def _granted(self, whole: pb.Reservation, terms: Terms) -> pb.AdmitResponse:
+        rules = self._shelf.book.rules_of(whole.identity.tenant) or Ruleset()
         return pb.AdmitResponse(
-            admitted=True, reservation=whole, lease_ms=self._ledger.lease_ms, price=messages.price(terms.prices)
+            admitted=True,
+            reservation=whole,
+            lease_ms=self._ledger.lease_ms,
+            price=messages.price(terms.prices),
+            screen_output=bool(rules.output),
+            screen_fail_open=bool(rules.output) and rules.output_fails_open,
         )
 
 

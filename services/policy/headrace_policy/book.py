@@ -7,6 +7,8 @@ from headrace.v1 import policy_pb2, snapshot_pb2
 from headrace_policy.decide import Prices
 from headrace_policy.keys import Key
 from headrace_policy.limits import PERIOD_MS, SCOPES, Caller, Limit, applicable
+from headrace_policy.screening.rule import Definition, Rule
+from headrace_policy.screening.ruleset import Ruleset, choose, compile_all
 
 
 @dataclass(frozen=True)
@@ -20,7 +22,7 @@ class Tenant:
     models: frozenset[str]
     limits: tuple[Limit, ...]
     allowance: tuple[Limit, ...] | None
-    rules: tuple[str, ...]
+    rules: Ruleset
 
 
 @dataclass(frozen=True)
@@ -31,10 +33,16 @@ class Book:
     keys: Mapping[str, Key] = field(default_factory=dict)
     tenants: Mapping[str, Tenant] = field(default_factory=dict)
     prices: Mapping[str, Prices] = field(default_factory=dict)
+    rules: Mapping[str, Rule] = field(default_factory=dict)
     default_slo_class: str = ""
 
     def price(self, model: str) -> Prices:
         return self.prices.get(model) or self.prices.get("") or Prices()
+
+    def rules_of(self, tenant: str) -> Ruleset | None:
+        """None if there is no such tenant."""
+        row = self.tenants.get(tenant)
+        return row.rules if row else None
 
     def limits(self, caller: Caller) -> list[Limit]:
         """What applies to a request; a key's own limits come before its tenant's."""
@@ -50,24 +58,43 @@ class Shelf:
         self.book = Book()
 
     def apply(self, section: snapshot_pb2.PolicySection) -> None:
-        self.book = read(section)
+        self.book = read(section, self.book)
+
+    def rules_of(self, tenant: str) -> Ruleset | None:
+        """As the book in force has them; None if there is no such tenant."""
+        return self.book.rules_of(tenant)
 
 
-def read(section: snapshot_pb2.PolicySection) -> Book:
-    """Raises ValueError naming what is wrong."""
+def read(section: snapshot_pb2.PolicySection, before: Book | None = None) -> Book:
+    """Raises ValueError naming what is wrong; rules that ``before`` has are not compiled again."""
     if not section.key_secret:
         raise ValueError("the section has no key_secret")
-    tenants = {row.id: _tenant(row) for row in section.tenants}
+    known = {rule.definition: rule for rule in before.rules.values()} if before else {}
+    rules = compile_all(map(_definition, section.rules), known)
+    tenants = {row.id: _tenant(row, rules) for row in section.tenants}
     keys = {row.key_id: _key(row) for row in section.keys}
     if len(tenants) != len(section.tenants) or len(keys) != len(section.keys):
         raise ValueError("a tenant or a key is there twice")
     # Keys are kept beside the fleet file: one may outlive its tenant, and is void then.
     keys = {name: key for name, key in keys.items() if key.tenant in tenants}
     prices = {row.model: _prices(row.price) for row in section.prices}
-    return Book(bytes(section.key_secret), keys, tenants, prices, section.default_slo_class)
+    return Book(bytes(section.key_secret), keys, tenants, prices, rules, section.default_slo_class)
 
 
-def _tenant(row: snapshot_pb2.Tenant) -> Tenant:
+def _definition(row: snapshot_pb2.SafetyRule) -> Definition:
+    return Definition(
+        name=row.name,
+        detector=row.detector,
+        side=row.side or "both",
+        action=row.action or "block",
+        values=tuple(row.values),
+        fail_open=row.fail_open,
+        guard_model=row.guard_model,
+        replacement=row.replacement,
+    )
+
+
+def _tenant(row: snapshot_pb2.Tenant, rules: Mapping[str, Rule]) -> Tenant:
     if not row.id or set(row.id) & set("{}"):
         raise ValueError(f'"{row.id}" cannot be the name of a tenant')
     allowance = None
@@ -82,7 +109,7 @@ def _tenant(row: snapshot_pb2.Tenant) -> Tenant:
         models=frozenset(row.models),
         limits=_limits(row.limits),
         allowance=allowance,
-        rules=tuple(row.rules),
+        rules=choose(rules, row.rules),
     )
 
 

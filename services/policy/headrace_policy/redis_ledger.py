@@ -26,7 +26,8 @@ class RedisLedger:
         if asked.retry_of:
             args["retry_of"] = asked.retry_of
         places = [_key(tenant, charge.name, charge.scope, charge.subject) for charge in asked.terms.charges]
-        reply = await self._run(tenant, places, "admit", args, asked.message)
+        call = _call(tenant, places, "admit", args, asked.message)
+        reply = await self._link.run(*call, limit_s=self._link.decide_s)
         state, now_ms, detail, refusing = reply[0].decode(), int(reply[1]), reply[2].decode(), int(reply[3])
         levels = tuple(map(float, reply[4:]))
         if state == "refused":
@@ -82,8 +83,7 @@ class RedisLedger:
         return [float(level) for level in reply[4:]]
 
     async def _run(self, tenant: str, places: Sequence[str], operation: str, args: object, *messages: bytes) -> Any:
-        keys = [*(fixed_key(tenant, name) for name in ("leases", "held", "done", "journal")), *places]
-        return await self._link.run(keys, (operation, json.dumps(args, separators=(",", ":")), *messages))
+        return await self._link.run(*_call(tenant, places, operation, args, *messages))
 
 
 def fixed_key(tenant: str, name: str) -> str:
@@ -126,3 +126,11 @@ def _parse(text: str) -> Terms:
         for row in raw["charges"]
     )
     return Terms(charges, Prices(*map(float, raw["price"])))
+
+
+def _call(
+    tenant: str, places: Sequence[str], operation: str, args: object, *messages: bytes
+) -> tuple[list[str], tuple[str | bytes, ...]]:
+    """Keys and arguments of the script."""
+    keys = [*(fixed_key(tenant, name) for name in ("leases", "held", "done", "journal")), *places]
+    return keys, (operation, json.dumps(args, separators=(",", ":")), *messages)

@@ -15,8 +15,11 @@ from redis.exceptions import NoScriptError, RedisClusterException, RedisError, R
 from headrace_kit import telemetry
 
 log = logging.getLogger(__name__)
-CALL_S = 0.08
+DECIDE_S = 0.08
 """Below the 100 ms in which an admission is decided, whatever Redis does."""
+PATIENT_S = 1.0
+"""For calls that nobody waits for: what they do must not be lost."""
+_MOST_SILENT = 3
 PAUSE_S = 0.5
 """How long nothing is tried after a failure."""
 _CONNECTIONS = 8
@@ -46,11 +49,11 @@ class Client(Protocol):
 
 def connect(url: str) -> Client:
     """A client for unix://, redis://, rediss:// or redis+cluster:// URLs; connects with the first call."""
-    limits: dict[str, Any] = {"socket_connect_timeout": CALL_S, "socket_timeout": 2 * CALL_S, "retry": None}
+    limits: dict[str, Any] = {"socket_connect_timeout": PATIENT_S, "socket_timeout": 2 * PATIENT_S, "retry": None}
     if url.startswith("redis+cluster://"):
         cluster: Any = RedisCluster.from_url(url.replace("redis+cluster", "redis", 1), max_connections=_CONNECTIONS)
         return cluster  # type: ignore[no-any-return]
-    pool = BlockingConnectionPool.from_url(url, max_connections=_CONNECTIONS, timeout=10 * CALL_S, **limits)
+    pool = BlockingConnectionPool.from_url(url, max_connections=_CONNECTIONS, timeout=2 * PATIENT_S, **limits)
     client: Any = Redis.from_pool(pool)
     return client  # type: ignore[no-any-return]
 
@@ -59,22 +62,27 @@ class RedisLink:
     """Runs the ledger's script. ``away`` says why Redis cannot be used, empty when it can."""
 
     def __init__(
-        self, client: Client, *, script: str | None = None, clock: Callable[[], float] = time.monotonic
+        self,
+        client: Client,
+        *,
+        decide_s: float = DECIDE_S,
+        script: str | None = None,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self.client, self._clock = client, clock
+        self.client, self.decide_s, self._clock = client, decide_s, clock
         self._script = script or resources.files(__package__).joinpath("ledger.lua").read_text("utf-8")
         self._sha = hashlib.sha1(self._script.encode()).hexdigest()
         self._blocked_until = 0.0
-        self._answered_at = float("-inf")
+        self._answered_at, self._num_silent = float("-inf"), 0
         self._probing = False
         self.away = ""
         self.back_since = clock()
 
-    async def run(self, keys: Sequence[str], args: Sequence[str | bytes]) -> Any:
-        """One round trip; raises StoreAwayError within CALL_S, at once while the breaker is open."""
-        return await self.call(lambda: self._evaluate(keys, args))
+    async def run(self, keys: Sequence[str], args: Sequence[str | bytes], limit_s: float = PATIENT_S) -> Any:
+        """One round trip; raises StoreAwayError within ``limit_s``, at once while the breaker is open."""
+        return await self.call(lambda: self._evaluate(keys, args), limit_s)
 
-    async def call(self, work: Callable[[], Any], limit_s: float = CALL_S) -> Any:
+    async def call(self, work: Callable[[], Any], limit_s: float = PATIENT_S) -> Any:
         """``work()`` under the breaker and a deadline."""
         if self.away and (self._probing or self._clock() < self._blocked_until):
             _calls.labels("blocked").inc()
@@ -84,7 +92,7 @@ class RedisLink:
             async with asyncio.timeout(limit_s):
                 result = await work()
         except (TimeoutError, RedisError, RedisClusterException, OSError) as error:
-            raise StoreAwayError(self._lost(error, started), sent=True) from error
+            raise StoreAwayError(self._lost(error, started, limit_s), sent=True) from error
         finally:
             self._probing = False
         self._answered(self._clock() - started)
@@ -96,14 +104,17 @@ class RedisLink:
         except NoScriptError:  # a new or emptied server: EVAL also loads it
             return await self.client.eval(self._script, len(keys), *keys, *args)
 
-    def _lost(self, error: BaseException, started: float) -> str:
+    def _lost(self, error: BaseException, started: float, limit_s: float) -> str:
+        """Opens the breaker, unless it was one hiccup, a burst that waits for itself, or a call that Redis refuses."""
         _calls.labels("failed").inc()
-        # A burst that waits for itself, or a call that Redis refuses, is no reason to stop everyone.
-        if isinstance(error, TimeoutError) and self._answered_at > started:
-            return "this call was not answered in time, others were"
+        reason = str(error) or f"no answer within {limit_s * 1000:.0f} ms"
+        if isinstance(error, TimeoutError):
+            self._num_silent += 1
+            others_answered = self._answered_at > started
+            if not self.away and (others_answered or (self._num_silent < _MOST_SILENT and limit_s < PATIENT_S)):
+                return reason
         if isinstance(error, ResponseError):
-            return str(error)
-        reason = str(error) or f"no answer within {CALL_S * 1000:.0f} ms"
+            return reason
         if not self.away:
             log.error("redis_away", extra={"detail": reason})
         self.away, self._blocked_until = reason, self._clock() + PAUSE_S
@@ -112,7 +123,7 @@ class RedisLink:
     def _answered(self, seconds: float) -> None:
         _calls.labels("answered").inc()
         _seconds.observe(seconds)
-        self._answered_at = self._clock()
+        self._answered_at, self._num_silent = self._clock(), 0
         if self.away:
             log.info("redis_answers")
             self.away, self.back_since = "", self._clock()

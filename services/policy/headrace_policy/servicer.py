@@ -20,6 +20,7 @@ from headrace_policy.journal import Journal
 from headrace_policy.ledger import Held
 from headrace_policy.redis_ledger import RedisLedger
 from headrace_policy.redis_link import StoreAwayError
+from headrace_policy.screening.floor import Floor
 
 _MAX_MODELS_SEEN = 1000
 _settled = telemetry.counter("settlements_total", "Settlements by what they did", ["state"])
@@ -84,6 +85,13 @@ class PolicyServicer(policy_pb2_grpc.PolicyServicer):
             raise store_away(error) from error
         _settled.labels(closed.state).inc()
         return pb.SettleResponse(state=_STATES[closed.state], cost=closed.cost)
+
+    async def Screen(self, request_iterator: Any, context: Any) -> AsyncIterator[pb.ScreenVerdict]:
+        floor = Floor(self._shelf.rules_of)
+        async for request in request_iterator:
+            verdict = floor.take(request)
+            if verdict is not None:
+                yield verdict
 
     async def GetUsage(self, request: Any, context: Any) -> AsyncIterator[pb.UsageRow]:
         tenants = [request.tenant] if request.tenant else list(self._shelf.book.tenants)

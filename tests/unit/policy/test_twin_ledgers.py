@@ -56,7 +56,7 @@ class Twins(RuleBasedStateMachine):
         super().__init__()
         self.client = redis_link.connect(self.process.url)
         self.store = self.process.client()
-        self.redis = RedisLedger(RedisLink(self.client, script=script()), LEASE_MS)
+        self.redis = RedisLedger(RedisLink(self.client, decide_s=5.0, script=script()), LEASE_MS)
         self.memory = MemoryLedger(LEASE_MS)
         self.limits: list[Limit] = []
         self.known: dict[str, tuple[Declared, Terms]] = {}
@@ -178,5 +178,5 @@ def own_loop() -> Iterator[Callable[[], asyncio.AbstractEventLoop]]:
 
 def test_the_twins_never_disagree(redis_process: RedisProcess, own_loop: Callable[[], Any]) -> None:
     machine = type("Bound", (Twins,), {"process": redis_process, "loop": own_loop()})
-    searching = settings.default.max_examples > 100  # type: ignore[union-attr]
-    run_state_machine_as_test(machine, settings=settings(max_examples=400 if searching else 60, stateful_step_count=40))
+    searching = settings().max_examples > 100
+    run_state_machine_as_test(machine, settings=settings(max_examples=400 if searching else 30, stateful_step_count=40))
