@@ -25,6 +25,10 @@ class GatewayConfig:
     tls_ca: Path | None = field(default=None, metadata={"help": "authority of mutual TLS; ca, cert and key together"})
     tls_cert: Path | None = field(default=None, metadata={"help": "certificate of this service"})
     tls_key: Path | None = field(default=None, metadata={"help": "key of the certificate"})
+    public_tls_cert: Path | None = field(
+        default=None, metadata={"help": "certificate chain of the public listeners; cert and key together"}
+    )
+    public_tls_key: Path | None = field(default=None, metadata={"help": "key of that certificate"})
     max_body_bytes: int = field(default=4 * 1024 * 1024, metadata={"help": "largest HTTP body"})
     max_total_s: float = field(default=3600.0, metadata={"help": "longest response, whatever its client allows"})
     max_buffered_bytes: int = field(
@@ -39,3 +43,5 @@ class GatewayConfig:
                 raise ValueError(f"{name} must be greater than 0, not {getattr(self, name)}")
         if len({self.tls_ca is None, self.tls_cert is None, self.tls_key is None}) > 1:
             raise ValueError("tls_ca: ca, cert and key come together")
+        if (self.public_tls_cert is None) != (self.public_tls_key is None):
+            raise ValueError("public_tls_cert: cert and key come together")

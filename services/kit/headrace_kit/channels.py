@@ -34,6 +34,17 @@ _CLIENT: dict[str, str | int] = {
 
 
 @dataclass(frozen=True)
+class KeyPair:
+    """A listener's certificate and its key (PEM files): TLS that does not ask who the caller is."""
+
+    cert: Path
+    key: Path
+
+    def server(self) -> grpc.ServerCredentials:
+        return grpc.ssl_server_credentials([(self.key.read_bytes(), self.cert.read_bytes())])
+
+
+@dataclass(frozen=True)
 class Tls:
     """Mutual TLS: our certificate and key, and the authority that must have signed the peer's (PEM files)."""
 
@@ -49,12 +60,23 @@ class Tls:
         return grpc.ssl_server_credentials([pair], self.ca.read_bytes(), require_client_auth=True)
 
 
-def connect(target: str, *, token: str | None, tls: Tls | None = None, options: Options = ()) -> grpc.aio.Channel:
-    """A channel that sends ``token`` and the trace context; ``options`` override ours. Unary calls need a timeout."""
-    merged = client_options(target, options)
+def identity(service: str) -> str:
+    """The name in the certificate of every instance of a service, wherever it runs; nothing resolves it."""
+    return f"{service}.headrace.internal"
+
+
+def connect(
+    target: str, *, token: str | None, peer: str | None = None, tls: Tls | None = None, options: Options = ()
+) -> grpc.aio.Channel:
+    """A channel that sends ``token`` and the trace context; ``options`` override ours. Unary calls need a timeout.
+
+    With ``tls`` the other side must prove to be the service ``peer``; without one, to have the host name of ``target``.
+    """
     interceptors = [kind(token) for kind in _INTERCEPTORS]
     if tls is None:
-        return grpc.aio.insecure_channel(target, merged, interceptors=interceptors)
+        return grpc.aio.insecure_channel(target, client_options(target, options), interceptors=interceptors)
+    name = [("grpc.ssl_target_name_override", identity(peer))] if peer else []
+    merged = client_options(target, [*name, *options])
     return grpc.aio.secure_channel(target, tls.client(), merged, interceptors=interceptors)
 
 

@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import socket
+import ssl
 from collections.abc import Iterable
 from typing import Any, cast
 
@@ -11,7 +12,7 @@ import uvicorn
 from grpc_health.v1 import health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 
-from headrace_kit.channels import Tls, server_options
+from headrace_kit.channels import KeyPair, Tls, server_options
 from headrace_kit.health import Health
 from headrace_kit.interceptors import RpcInterceptor
 
@@ -24,13 +25,24 @@ class StartError(Exception):
         self.code = code
 
 
+def check_files(tls: KeyPair | Tls) -> None:
+    """StartError for a file that is missing, is no PEM, or does not belong to the others; gRPC would say neither."""
+    try:
+        context = ssl.create_default_context(cafile=tls.ca if isinstance(tls, Tls) else None)
+        context.load_cert_chain(tls.cert, tls.key)
+    except OSError as error:
+        raise StartError(2, f"cannot use certificate {tls.cert} with key {tls.key}: {error}") from error
+
+
 class GrpcListener:
     """A bound grpc.aio server; hand it to the generated ``add_XServicer_to_server(servicer, listener)``.
 
     ``token`` None makes it public: health and what is added, no reflection, no token.
     """
 
-    def __init__(self, listen: str, health: Health, *, token: str | None, tls: Tls | None = None) -> None:
+    def __init__(self, listen: str, health: Health, *, token: str | None, tls: KeyPair | Tls | None = None) -> None:
+        if tls:
+            check_files(tls)
         self.server = grpc.aio.server(interceptors=[RpcInterceptor(token)], options=server_options())
         _bind(listen).close()  # gRPC's core would report a taken port on stderr in its own words
         try:
@@ -60,9 +72,12 @@ class GrpcListener:
 
 
 class HttpListener(uvicorn.Server):
-    """An ASGI app on a bound socket; further keyword arguments are uvicorn.Config's."""
+    """An ASGI app on a bound socket, with TLS if there is a certificate; further arguments are uvicorn.Config's."""
 
-    def __init__(self, listen: str, app: Any, **options: Any) -> None:
+    def __init__(self, listen: str, app: Any, *, tls: KeyPair | Tls | None = None, **options: Any) -> None:
+        if tls:
+            check_files(tls)
+            options |= {"ssl_certfile": tls.cert, "ssl_keyfile": tls.key}
         super().__init__(uvicorn.Config(app, log_config=None, access_log=False, lifespan="off", **options))
         self._socket, self._up = _bind(listen), asyncio.Event()
         self.address = f"{listen.rpartition(':')[0]}:{self._socket.getsockname()[1]}"

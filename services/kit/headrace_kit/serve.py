@@ -21,7 +21,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from headrace_kit import logs, settings, telemetry
-from headrace_kit.channels import Tls
+from headrace_kit.channels import KeyPair, Tls
 from headrace_kit.files import write_atomically
 from headrace_kit.health import Health
 from headrace_kit.interceptors import bearer_matches
@@ -62,7 +62,7 @@ class Host:
         self.service_token = _read_token(config.service_token_file)
         self.health, self.tasks, self.draining = Health(), Supervisor(self.fail), asyncio.Event()
         self.grpc = GrpcListener(config.grpc_listen, self.health, token=self.service_token, tls=tls)
-        self.http = HttpListener(config.http_listen, self._internal_app())
+        self.http = HttpListener(config.http_listen, self._internal_app(), tls=tls)
         self.announced: dict[str, object] = {
             "service": service,
             "instance": instance,
@@ -76,12 +76,12 @@ class Host:
         self._on_close: list[Callback] = []
         self._stopping = asyncio.Event()
 
-    def add_public_listener(self, name: str, listen: str, *, tls: Tls | None = None) -> GrpcListener:
+    def add_public_listener(self, name: str, listen: str, *, tls: KeyPair | Tls | None = None) -> GrpcListener:
         """A gRPC server without token and reflection; its address is announced under ``name``."""
         return self._publish(name, GrpcListener(listen, self.health, token=None, tls=tls))
 
     def add_http_listener(self, name: str, listen: str, app: Any, **options: Any) -> HttpListener:
-        """An ASGI app; ``options`` are uvicorn.Config's; its address is announced under ``name``."""
+        """An ASGI app; ``options`` are HttpListener's; its address is announced under ``name``."""
         return self._publish(name, HttpListener(listen, app, **options))
 
     def on_drain(self, callback: Callback) -> None:

@@ -1,4 +1,4 @@
-"""One frozen dataclass per service: field = flag = environment variable = key of an optional TOML file.
+"""One frozen dataclass per service: field = flag = environment variable = key of optional TOML files.
 
 Precedence: flag > environment > file > default. Unknown names are refused in all three. Knows no service's fields.
 """
@@ -52,7 +52,7 @@ def resolve(config_type: type[T], *, service: str, argv: Sequence[str], environ:
         raise SettingsError(f"unknown environment variable {unknown[0]}")
     env = {name: environ[variable] for variable, name in variables.items() if variable in environ}
     path = flags.pop("config", env.pop("config", None))
-    file = _read_file(path) if path else {}
+    file = {name: raw for part in path.split(",") for name, raw in _read_file(part).items()} if path else {}
     if unknown := sorted(file.keys() - fields.keys()):
         raise SettingsError(f"unknown key {unknown[0]} in {path}")
     values = {name: _parse(f"{name} in {path}", raw, hints[name]) for name, raw in file.items()}
@@ -112,7 +112,8 @@ def _read_flags(config_type: type, service: str, argv: Sequence[str]) -> dict[st
         f"headrace-{service}", description=config_type.__doc__, allow_abbrev=False, argument_default=argparse.SUPPRESS
     )
     parser.add_argument("--version", action="version", version=f"%(prog)s {version(service)}")
-    parser.add_argument("--config", metavar="FILE", help=f"TOML file of field = value [{_variable(service, 'config')}]")
+    files = f"TOML files of field = value, comma-separated; the last wins [{_variable(service, 'config')}]"
+    parser.add_argument("--config", metavar="FILE", help=files)
     for name, field in _fields(config_type).items():
         default = _default(field)
         shown = "required" if default is dataclasses.MISSING else "***" if field.metadata.get("secret") else default

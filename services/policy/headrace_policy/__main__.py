@@ -47,7 +47,7 @@ async def build(config: PolicyConfig, host: Host) -> None:
 
 def follow(config: PolicyConfig, host: Host, shelf: Shelf) -> None:
     """The policy section of the snapshot; ready with the first."""
-    channel = channels.connect(config.controlplane, token=host.service_token, tls=host.tls)
+    channel = channels.connect(config.controlplane, token=host.service_token, peer="controlplane", tls=host.tls)
     host.on_close(channel.close)
     snapshots = SnapshotClient(
         channel,

@@ -28,7 +28,7 @@ async def build(config: RouterConfig, host: Host) -> None:
     dispatcher = Dispatcher(rules, table, demand, random.Random(config.seed))
     servicer = RouterServicer(rules, table, in_flight, dispatcher, demand, DecisionLog(config.num_explained))
     routing_pb2_grpc.add_RouterServicer_to_server(servicer, host.grpc)
-    channel = channels.connect(config.controlplane, token=host.service_token, tls=host.tls)
+    channel = channels.connect(config.controlplane, token=host.service_token, peer="controlplane", tls=host.tls)
     host.on_close(channel.close)
     follow(config, host, channel, rules, table)
     host.tasks.start("demand", DemandReporter(demand, channel, host.instance).run)

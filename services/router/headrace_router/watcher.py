@@ -40,7 +40,8 @@ class Watcher:
     async def run(self) -> None:
         endpoint = self._replica.row.ref.endpoint
         attempt = 0
-        async with channels.connect(endpoint, token=self._credentials.token, tls=self._credentials.tls) as channel:
+        ours = self._credentials
+        async with channels.connect(endpoint, token=ours.token, peer="worker", tls=ours.tls) as channel:
             stub: Any = worker_pb2_grpc.EngineStub(channel)
             while True:
                 try:

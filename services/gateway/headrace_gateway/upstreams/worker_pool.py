@@ -100,7 +100,7 @@ class WorkerPool:
 
     def _channel(self, endpoint: str) -> grpc.aio.Channel:
         if endpoint not in self._channels:
-            self._channels[endpoint] = connect(endpoint, token=self._peer.token, tls=self._peer.tls)
+            self._channels[endpoint] = connect(endpoint, token=self._peer.token, peer="worker", tls=self._peer.tls)
         return self._channels[endpoint]
 
     def _drop_unused_channels(self) -> None:
