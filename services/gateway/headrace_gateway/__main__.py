@@ -21,7 +21,7 @@ from headrace_gateway.upstreams.router import RouterClient
 from headrace_gateway.upstreams.screen import ScreenClient
 from headrace_gateway.upstreams.worker_pool import Peer, WorkerPool
 from headrace_kit import serve, settings
-from headrace_kit.channels import Tls, connect
+from headrace_kit.channels import KeyPair, Tls, connect
 from headrace_kit.serve import Host
 from headrace_kit.snapshot import SnapshotClient
 
@@ -29,9 +29,9 @@ HTTP_IDLE_S = 75
 
 
 async def build(config: GatewayConfig, host: Host) -> None:
+    targets = {"controlplane": config.controlplane, "policy": config.policy, "router": config.router}
     controlplane, policy_channel, router_channel = (
-        connect(target, token=host.service_token, tls=host.tls)
-        for target in (config.controlplane, config.policy, config.router)
+        connect(target, token=host.service_token, peer=peer, tls=host.tls) for peer, target in targets.items()
     )
     catalog = Catalog(controlplane, config.state_dir / "cards")
     snapshots = SnapshotClient(
@@ -71,10 +71,13 @@ async def build(config: GatewayConfig, host: Host) -> None:
 
 def listen(config: GatewayConfig, host: Host, front: Front) -> None:
     """The two public listeners."""
-    public = host.add_public_listener("public_grpc", config.public_grpc_listen)
+    tls = None
+    if config.public_tls_cert is not None and config.public_tls_key is not None:
+        tls = KeyPair(config.public_tls_cert, config.public_tls_key)
+    public = host.add_public_listener("public_grpc", config.public_grpc_listen, tls=tls)
     inference_pb2_grpc.add_InferenceServicer_to_server(InferenceServicer(front), public)
     app = build_app(front, host.health, config.max_body_bytes)
-    host.add_http_listener("public_http", config.public_http_listen, app, timeout_keep_alive=HTTP_IDLE_S)
+    host.add_http_listener("public_http", config.public_http_listen, app, tls=tls, timeout_keep_alive=HTTP_IDLE_S)
 
 
 def start_tasks(
