@@ -9,7 +9,7 @@ import grpc
 
 from headrace_cli.client import StreamBroken
 from headrace_cli.platform.state_dir import CommandError
-from headrace_cli.verbs import chat, conformance, down, fleet, keys, logs, restart, status, up
+from headrace_cli.verbs import certs, chat, conformance, down, fleet, keys, logs, restart, status, up
 from headrace_cli.verbs.passed_on import PASSED_ON, pass_on
 from headrace_kit.errors import HeadraceError
 from headrace_kit.settings import version
@@ -23,6 +23,7 @@ VERBS: dict[str, ModuleType] = {
     "restart": restart,
     "fleet": fleet,
     "keys": keys,
+    "certs": certs,
     "conformance": conformance,
 }
 
