@@ -50,6 +50,11 @@ class Attempt:
         """The Attach's name of a choice that the engine calls `engine_handle`."""
         return self.submit.handle + engine_handle - self.handle
 
+    def wire_handles(self) -> list[tuple[Mailbox, int]]:
+        """The Attach's names of all choices; none once the Attach has ended."""
+        first = self.submit.handle
+        return [] if self.mailbox is None else [(self.mailbox, first + choice) for choice in range(self.submit.n)]
+
     def orphans(self) -> Iterator[worker_pb2.Orphan]:
         """Its finals, with all that another gateway needs to settle them."""
         for final in self.finals:
@@ -71,6 +76,7 @@ class Attempts:
         self._by_key: dict[tuple[str, int], Attempt] = {}
         self._by_handle: dict[int, Attempt] = {}
         self._starts: list[int] = []
+        self._wire_handles: set[tuple[Mailbox, int]] = set()
         self._next_handle = 1
 
     def __len__(self) -> int:
@@ -89,11 +95,16 @@ class Attempts:
         self._next_handle += num_choices
         return handle
 
+    def are_free(self, mailbox: Mailbox, handles: range) -> bool:
+        """Whether no attempt of this Attach has one of these handles of the wire."""
+        return not any((mailbox, handle) in self._wire_handles for handle in handles)
+
     def add(self, attempt: Attempt) -> None:
         assert attempt.key not in self._by_key, f"attempt {attempt.key} is here already"
         self._by_key[attempt.key] = attempt
         self._by_handle[attempt.handle] = attempt
         bisect.insort(self._starts, attempt.handle)
+        self._wire_handles.update(attempt.wire_handles())
         attempt.choices = [Tally() for _ in range(attempt.submit.n)]
 
     def find(self, response_id: str, attempt: int) -> Attempt | None:
@@ -114,7 +125,13 @@ class Attempts:
         attempt = self._by_handle[self._starts[index]]
         return attempt if engine_handle < attempt.handle + attempt.submit.n else None
 
+    def detach(self, attempt: Attempt) -> None:
+        """Its Attach has ended."""
+        self._wire_handles.difference_update(attempt.wire_handles())
+        attempt.mailbox = None
+
     def forget(self, attempt: Attempt) -> None:
+        self._wire_handles.difference_update(attempt.wire_handles())
         del self._by_key[attempt.key]
         del self._by_handle[attempt.handle]
         self._starts.pop(bisect.bisect_left(self._starts, attempt.handle))

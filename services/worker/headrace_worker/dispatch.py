@@ -67,6 +67,8 @@ class Dispatch:
         if refused is None:
             handle = self.attempts.reserve_handles(submit.n if submit.n < 2**16 else 1)
             request = read_submit(submit, handle, self._replica.kv_context)
+            if not isinstance(request, Fault) and not self.attempts.are_free(mailbox, _wire_range(submit)):
+                request = Fault("handle", "a choice of this Attach has it already")
             if not isinstance(request, Fault):
                 self.attempts.add(Attempt(submit, handle, self._gateways[mailbox], mailbox))
                 self._note_decision(submit.decision_id)
@@ -194,7 +196,7 @@ class Dispatch:
             self.offer_orphans()
 
     def _orphan(self, attempt: Attempt) -> None:
-        attempt.mailbox = None
+        self.attempts.detach(attempt)
         dropped = self.orphans.add(attempt, self._clock())
         if dropped is not None:
             log.error("orphan_dropped", extra={"response_id": dropped.submit.response_id})
@@ -210,6 +212,10 @@ class Dispatch:
         if decision_id:
             self._decisions.append(decision_id)
             self.num_decisions += 1
+
+
+def _wire_range(submit: worker_pb2.Submit) -> range:
+    return range(submit.handle, submit.handle + submit.n)
 
 
 def _refused(submit: worker_pb2.Submit, reason: str, detail: str, field: str = "") -> worker_pb2.Refused:

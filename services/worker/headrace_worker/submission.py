@@ -15,6 +15,8 @@ from headrace.v1 import response_pb2, worker_pb2
 from headrace_worker.config import MAX_CHOICES
 from headrace_worker.scheduling.request import Grammar, Request, SamplingParams
 
+# Choice i travels as handle + i in 64 bits.
+_MAX_HANDLE = 2**63
 _MAX_ID_CHARS = 256
 _MAX_DIGEST_BYTES = 64
 _MAX_IDS = 100_000
@@ -68,6 +70,8 @@ def _unpack(packed: bytes) -> array[int]:
 
 
 def _faults(submit: worker_pb2.Submit) -> Iterator[Fault]:
+    if submit.handle > _MAX_HANDLE:
+        yield Fault("handle", f"must be at most {_MAX_HANDLE}")
     if not 0 < len(submit.response_id) <= _MAX_ID_CHARS:
         yield Fault("response_id", f"must have 1 to {_MAX_ID_CHARS} characters")
     if submit.attempt < 1:

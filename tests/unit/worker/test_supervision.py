@@ -15,7 +15,7 @@ from headrace_worker.execution.scripted import ScriptedRunner
 from headrace_worker.mailbox import Mailbox
 from headrace_worker.messages import Alive, Phase, Ready
 from headrace_worker.replica import Replica
-from headrace_worker.scheduling.events import Accepted, Event, Finished, Tokens
+from headrace_worker.scheduling.events import Accepted, Event, Finished, Refused, Tokens
 from headrace_worker.scheduling.load import Load
 from headrace_worker.supervision import SILENT_S, Supervision
 
@@ -43,10 +43,10 @@ class Bench:
         looking.cancel()
         await asyncio.gather(looking, return_exceptions=True)
 
-    def submit(self, mailbox: Mailbox, name: str, n: int = 1) -> None:
+    def submit(self, mailbox: Mailbox, name: str, n: int = 1, handle: int = 100) -> None:
         prompt = array("I", [97]).tobytes()
         submit = worker_pb2.Submit(
-            handle=100,
+            handle=handle,
             response_id=name,
             attempt=1,
             prompt_ids=prompt,
@@ -117,7 +117,7 @@ def test_the_end_of_the_engine_ends_what_ran_and_refuses_what_waited() -> None:
         Tokens(2, (97,), None),
         Finished(2, "running", 1, 1, "completed", "stop", 1, 0, 1, 1, 0, 0.25, 0.1, 0.0, 0.0, 3, 2),
     )
-    bench.submit(mailbox, "waiting")
+    bench.submit(mailbox, "waiting", handle=110)
     dispatch.lose_engine()
     frame = mailbox.take("e")
     assert [(final.choice, final.reason, final.num_generated_tokens) for final in frame.finals] == [
@@ -145,6 +145,23 @@ def test_a_closed_attach_leaves_orphans_and_late_events_harm_nobody() -> None:
     assert [orphan.final.reason for orphan in again.take("e").orphans] == ["gateway_lost"]
     assert mailbox.take("e").finals == []
     bench.step(Tokens(77, (97,), None))
+
+
+def test_a_handle_that_is_in_use_or_too_large_is_refused() -> None:
+    bench = Bench()
+    bench.become_ready()
+    mailbox, other = bench.supervision.dispatch.open("g"), bench.supervision.dispatch.open("h")
+    bench.submit(mailbox, "first", n=3)
+    for handle in (99, 102, 2**64 - 1):
+        bench.submit(mailbox, f"again-{handle}", n=2, handle=handle)
+    refused = mailbox.take("e").refused
+    assert [(each.handle, each.field) for each in refused] == [(99, "handle"), (102, "handle"), (2**64 - 1, "handle")]
+    bench.submit(other, "elsewhere", n=3)
+    assert not other.take("e").refused
+    bench.step(Refused(1, "first", 1, "busy", "full"))
+    mailbox.take("e")
+    bench.submit(mailbox, "second", n=3)
+    assert not mailbox.take("e").refused
 
 
 def test_decisions_are_told_to_every_watcher() -> None:
