@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from importlib import resources
 from typing import Any, Protocol
 
-from redis.asyncio import BlockingConnectionPool, Redis
+from redis.asyncio import Redis
 from redis.asyncio.cluster import RedisCluster
 from redis.exceptions import NoScriptError, RedisClusterException, RedisError, ResponseError
 
@@ -22,8 +22,8 @@ PATIENT_S = 1.0
 _MOST_SILENT = 3
 PAUSE_S = 0.5
 """How long nothing is tried after a failure."""
-_CONNECTIONS = 8
-"""Redis works on one call at a time, and so does this process; a burst must not open a connection for each call."""
+_AT_ONCE = 8
+"""Redis works on one call at a time, and so does this process: a burst must not open a connection for each call."""
 _calls = telemetry.counter("redis_calls_total", "Calls to the quota store by result", ["result"])
 _seconds = telemetry.histogram("redis_call_seconds", "Time of calls to the quota store that were answered")
 
@@ -49,12 +49,11 @@ class Client(Protocol):
 
 def connect(url: str) -> Client:
     """A client for unix://, redis://, rediss:// or redis+cluster:// URLs; connects with the first call."""
-    limits: dict[str, Any] = {"socket_connect_timeout": PATIENT_S, "socket_timeout": 2 * PATIENT_S, "retry": None}
+    limits: dict[str, Any] = {"socket_connect_timeout": PATIENT_S, "socket_timeout": 2 * PATIENT_S}
     if url.startswith("redis+cluster://"):
-        cluster: Any = RedisCluster.from_url(url.replace("redis+cluster", "redis", 1), max_connections=_CONNECTIONS)
+        cluster: Any = RedisCluster.from_url(url.replace("redis+cluster", "redis", 1), **limits)
         return cluster  # type: ignore[no-any-return]
-    pool = BlockingConnectionPool.from_url(url, max_connections=_CONNECTIONS, timeout=2 * PATIENT_S, **limits)
-    client: Any = Redis.from_pool(pool)
+    client: Any = Redis.from_url(url, retry=None, **limits)
     return client  # type: ignore[no-any-return]
 
 
@@ -71,6 +70,7 @@ class RedisLink:
     ) -> None:
         self.client, self.decide_s, self._clock = client, decide_s, clock
         self._script = script or resources.files(__package__).joinpath("ledger.lua").read_text("utf-8")
+        self._turns = asyncio.Semaphore(_AT_ONCE)
         self._sha = hashlib.sha1(self._script.encode()).hexdigest()
         self._blocked_until = 0.0
         self._answered_at, self._num_silent = float("-inf"), 0
@@ -89,7 +89,7 @@ class RedisLink:
             raise StoreAwayError(self.away, sent=False)
         self._probing, started = bool(self.away), self._clock()
         try:
-            async with asyncio.timeout(limit_s):
+            async with asyncio.timeout(limit_s), self._turns:
                 result = await work()
         except (TimeoutError, RedisError, RedisClusterException, OSError) as error:
             raise StoreAwayError(self._lost(error, started, limit_s), sent=True) from error
@@ -107,8 +107,9 @@ class RedisLink:
     def _lost(self, error: BaseException, started: float, limit_s: float) -> str:
         """Opens the breaker, unless it was one hiccup, a burst that waits for itself, or a call that Redis refuses."""
         _calls.labels("failed").inc()
-        reason = str(error) or f"no answer within {limit_s * 1000:.0f} ms"
+        reason = str(error) or type(error).__name__
         if isinstance(error, TimeoutError):
+            reason = f"no answer within {limit_s * 1000:.0f} ms"
             self._num_silent += 1
             others_answered = self._answered_at > started
             if not self.away and (others_answered or (self._num_silent < _MOST_SILENT and limit_s < PATIENT_S)):
