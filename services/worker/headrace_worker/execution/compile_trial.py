@@ -16,20 +16,14 @@ import pickle
 import resource
 import signal
 import sys
-from dataclasses import dataclass
-from typing import BinaryIO
+from typing import TYPE_CHECKING, BinaryIO
 
-from headrace_worker.execution.grammar_backend import Compiler, Vocabulary, compile_source, explain, make_compiler
+from headrace_worker.execution.grammar_backend import Vocabulary, compile_source, explain, make_compiler
 from headrace_worker.execution.grammar_source import Source
+from headrace_worker.execution.trial_limits import TrialLimits
 
-
-@dataclass(frozen=True)
-class TrialLimits:
-    """Of one compilation: CPU and wall seconds, and bytes beyond what the process has."""
-
-    cpu_s: float = 3.0
-    wall_s: float = 20.0
-    memory_bytes: int = 1 << 30
+if TYPE_CHECKING:
+    from headrace_worker.execution.grammar_backend import Compiler
 
 
 def main() -> None:

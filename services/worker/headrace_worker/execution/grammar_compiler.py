@@ -14,10 +14,10 @@ from collections import OrderedDict
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeAlias
 
-from headrace_worker.execution.compile_trial import TrialLimits
 from headrace_worker.execution.grammar_backend import Vocabulary, compile_source, explain, make_compiler
 from headrace_worker.execution.grammar_source import BadSource, Source, read_source
 from headrace_worker.execution.runner import Opened, Opening, Rejected
+from headrace_worker.execution.trial_limits import TrialLimits
 from headrace_worker.execution.trial_process import TrialLost, TrialProcess
 from headrace_worker.execution.turns import Turns
 from headrace_worker.scheduling.request import Grammar

@@ -11,9 +11,9 @@ import pickle
 import subprocess
 import sys
 
-from headrace_worker.execution.compile_trial import TrialLimits
 from headrace_worker.execution.grammar_backend import Vocabulary
 from headrace_worker.execution.grammar_source import Source
+from headrace_worker.execution.trial_limits import TrialLimits
 
 _GOODBYE_S = 2.0
 

@@ -66,7 +66,8 @@ class Outcomes:
         min_tokens, num_before, reason = request.sampling.min_tokens, len(output_ids), None
         for token_id in drawn.token_ids:
             output_ids.append(token_id)
-            if token_id in group.ends and len(output_ids) > min_tokens:
+            is_last = len(output_ids) - num_before == len(drawn.token_ids)
+            if (token_id in group.ends and len(output_ids) > min_tokens) or (drawn.complete and is_last):
                 reason = "stop"
             elif len(output_ids) == request.max_output:
                 reason = "length"

@@ -63,12 +63,14 @@ class ResultRow(NamedTuple):
     """What one sampling handle got: token ids in order; none and no error = no progress, the row is run again.
 
     `logprobs`, if asked for, has one opaque entry per token. `error` is a reason of the `failed` table.
+    `complete`: after the last of the ids the text is whole and nothing may follow it (a grammar has ended).
     """
 
     handle: int
     token_ids: tuple[int, ...] = ()
     logprobs: tuple[object, ...] | None = None
     error: str | None = None
+    complete: bool = False
 
 
 @dataclass(frozen=True, slots=True)

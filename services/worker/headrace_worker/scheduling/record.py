@@ -71,7 +71,7 @@ class RecordingScheduler:
         return plan
 
     def complete(self, result: StepResult, now: float) -> list[Event]:
-        rows = [[row.handle, list(row.token_ids), row.error] for row in result.rows]
+        rows = [[row.handle, list(row.token_ids), row.error, row.complete] for row in result.rows]
         self._put("complete", now=now, step=result.step, rows=rows)
         return self.scheduler.complete(result, now)
 
@@ -148,7 +148,7 @@ class _Replayer:
         elif kind == "cancel":
             scheduler.cancel(Cancel(**entry["cancel"]))
         elif kind == "complete":
-            rows = tuple(ResultRow(handle, tuple(ids), None, error) for handle, ids, error in entry["rows"])
+            rows = tuple(ResultRow(handle, tuple(ids), None, error, done) for handle, ids, error, done in entry["rows"])
             scheduler.complete(StepResult(entry["step"], rows), entry["now"])
         elif kind == "clear_cache":
             scheduler.clear_cache(entry["epoch"])

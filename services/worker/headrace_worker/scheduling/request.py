@@ -44,7 +44,10 @@ class SamplingParams:
 
 @dataclass(frozen=True, slots=True)
 class Grammar:
-    """A constraint on the output: kind is "json_schema", "regex", "grammar" or "choice"; text is its source."""
+    """A constraint on the output: kind is "json_object", "json_schema", "regex", "grammar" or "choice".
+
+    `text` is its source: nothing, a schema, a regular expression, GBNF, or a JSON array of strings.
+    """
 
     kind: str
     text: str
