@@ -1,22 +1,13 @@
 """/v1/responses: the whole lifecycle of events, numbered without gaps, and one ending."""
 
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
-from tests.integration.platform.http_client import Http, Sse, call_script, script
-from tests.integration.platform.running_platform import Platform
+from tests.integration.platform.http.http_client import Http, Sse, call_script, script
 
 PATH = "/v1/responses"
 TOOLS = [{"type": "function", "name": "weather", "parameters": {"type": "object"}}]
-
-
-@pytest.fixture(scope="module")
-def http(platform: Platform) -> Iterator[Http]:
-    http = Http(platform)
-    with http.client:
-        yield http
 
 
 def ask(text: Any, **fields: Any) -> dict[str, Any]:

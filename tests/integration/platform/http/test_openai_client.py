@@ -6,7 +6,7 @@ from typing import Any
 import openai
 import pytest
 
-from tests.integration.platform.http_client import call_script, script, user
+from tests.integration.platform.http.http_client import call_script, script, user
 from tests.integration.platform.running_platform import Platform
 
 CHAT_TOOLS: Any = [{"type": "function", "function": {"name": "weather", "parameters": {"type": "object"}}}]

@@ -6,18 +6,11 @@ from typing import Any
 import anthropic
 import pytest
 
-from tests.integration.platform.http_client import Http, call_script, script, user
+from tests.integration.platform.http.http_client import Http, call_script, script, user
 from tests.integration.platform.running_platform import Platform
 
 PATH = "/v1/messages"
 TOOLS: Any = [{"name": "weather", "input_schema": {"type": "object"}}]
-
-
-@pytest.fixture(scope="module")
-def http(platform: Platform) -> Iterator[Http]:
-    http = Http(platform)
-    with http.client:
-        yield http
 
 
 @pytest.fixture(scope="module")

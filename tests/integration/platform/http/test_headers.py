@@ -4,10 +4,10 @@ import gzip
 from collections.abc import Iterator
 from typing import Any
 
-import httpx
 import pytest
 
-from tests.integration.platform.http_client import Http, parse, script, user
+from tests.integration.platform.http.http_client import Http, parse, script, user
+from tests.integration.platform.http.metrics import metric
 from tests.integration.platform.running_platform import Platform
 
 CHAT = "/v1/chat/completions"
@@ -17,21 +17,6 @@ PATHS: dict[str, dict[str, Any]] = {
     "/v1/responses": {"model": "scripted", "input": "hi"},
     "/v1/messages": {"model": "scripted", "max_tokens": 9, "messages": user("hi")},
 }
-
-
-@pytest.fixture(scope="module")
-def http(platform: Platform) -> Iterator[Http]:
-    http = Http(platform)
-    with http.client:
-        yield http
-
-
-def metric(platform: Platform, start: str) -> float:
-    """The value of the one sample that begins so; 0 if there is none yet."""
-    headers = {"authorization": f"Bearer {platform.service_token}"}
-    with httpx.Client(trust_env=False) as client:
-        text = client.get(f"http://{platform.announced('gateway')['http']}/metrics", headers=headers).text
-    return sum(float(line.split()[-1]) for line in text.splitlines() if line.startswith(start))
 
 
 @pytest.mark.parametrize("path", PATHS)

@@ -1,21 +1,12 @@
 """/v1/completions: texts and token ids continued, the older formats of logprobs, and what is refused by name."""
 
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
-from tests.integration.platform.http_client import Http, script
-from tests.integration.platform.running_platform import Platform
+from tests.integration.platform.http.http_client import Http, script
 
 PATH = "/v1/completions"
-
-
-@pytest.fixture(scope="module")
-def http(platform: Platform) -> Iterator[Http]:
-    http = Http(platform)
-    with http.client:
-        yield http
 
 
 def ask(prompt: Any, **fields: Any) -> dict[str, Any]:
