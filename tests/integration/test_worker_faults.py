@@ -205,6 +205,6 @@ async def test_what_can_never_fit_does_not_block_the_queue(tmp_path: Path) -> No
 async def test_a_size_that_cannot_be_served_with_refuses_to_start(tmp_path: Path, flag: str, value: str) -> None:
     """B49."""
     with pytest.raises(AssertionError) as raised:
-        async with worker(tmp_path, f"--{flag}", value, ready=False):
+        async with worker(tmp_path, f"--{flag}", value):
             pass
     assert flag.replace("-", "_") in str(raised.value).replace("-", "_")

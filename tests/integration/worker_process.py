@@ -64,7 +64,11 @@ class Worker:
         return child.pid
 
     def readyz(self) -> int:
-        return httpx.get(f"http://{self.http}/readyz", trust_env=False).status_code
+        """The status, or 0 when nobody answers."""
+        try:
+            return httpx.get(f"http://{self.http}/readyz", trust_env=False).status_code
+        except httpx.TransportError:
+            return 0
 
     def progress(self) -> str:
         """What the engine's health says."""
@@ -87,7 +91,7 @@ def start(directory: Path, *flags: str) -> subprocess.Popen[bytes]:
 
 
 @contextlib.asynccontextmanager
-async def worker(directory: Path, *flags: str, ready: bool = True) -> AsyncIterator[Worker]:
+async def worker(directory: Path, *flags: str, ready_s: float = 90.0) -> AsyncIterator[Worker]:
     """A scripted worker; further flags come behind. Killed at the end, if it still lives."""
     announce, log = directory / "announce.json", directory / "log"
     process = start(directory, *flags)
@@ -96,8 +100,8 @@ async def worker(directory: Path, *flags: str, ready: bool = True) -> AsyncItera
         assert process.poll() is None, log.read_text()
         facts = json.loads(announce.read_text())
         running = Worker(process, facts["grpc"], facts["http"], log)
-        if ready:
-            await eventually(lambda: running.readyz() == 200, 30)
+        await eventually(lambda: running.readyz() == 200 or process.poll() is not None, ready_s)
+        assert process.poll() is None, log.read_text()
         yield running
     finally:
         if process.poll() is None:
