@@ -24,6 +24,16 @@ def build_runner(config: WorkerConfig, progress: Progress) -> Runner:
     return load_torch_runner(config, progress)
 
 
+def begin_background(config: WorkerConfig, runner: Runner) -> None:
+    """Begin what takes seconds and is not needed to be ready: the first request with a grammar need not wait for it."""
+    if config.engine == "scripted":
+        return
+    from headrace_worker.execution.torch_runner import TorchRunner
+
+    assert isinstance(runner, TorchRunner), f"{config.engine} is served by the torch runner, not by {runner!r}"
+    runner.start_grammars()
+
+
 def build_engine(
     config: WorkerConfig, runner: Runner, hash_block: HashBlock, clock: Callable[[], float] = time.monotonic
 ) -> Engine:

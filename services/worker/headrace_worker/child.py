@@ -19,7 +19,7 @@ from collections import deque
 from types import TracebackType
 
 from headrace.v1.prefix_chain import hash_block
-from headrace_worker.build import build_engine, build_runner
+from headrace_worker.build import begin_background, build_engine, build_runner
 from headrace_worker.config import ConfigError
 from headrace_worker.engine import Engine
 from headrace_worker.execution.runner import RunnerError
@@ -139,6 +139,7 @@ def main() -> None:
     warm_s = time.monotonic()
     heart.engine = engine = build_engine(start.config, runner, hash_block)
     pipe.send(Ready(runner.describe(), {"load": loaded_s - started_s, "warm_up": warm_s - loaded_s}))
+    begin_background(start.config, runner)
     Loop(engine, inbox, pipe).run()
 
 

@@ -144,6 +144,11 @@ class TorchRunner(Runner):
         if self._grammars is not None:
             self._grammars.close(handles)
 
+    def start_grammars(self) -> None:
+        """In the background."""
+        if self._grammars is not None:
+            self._grammars.start()
+
     @torch.inference_mode()
     def run(self, plan: Plan) -> Ran:
         self._sampler.release(plan.released)
