@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+from functools import partial
 from pathlib import Path
 
 import httpx
@@ -13,6 +14,10 @@ from tests.integration.worker_process import TOKEN, Client, Worker, eventually, 
 PARTS = ["a", "xyz", 257, "!err", "!stall(0.05)", "!rate(200)", "!repeat(30,z)", [240, 159, 152, 128]]
 NUM_GATEWAYS = 4
 NUM_REQUESTS = 60
+
+
+def has_ended(client: Client, handle: int, ends: list[int]) -> bool:
+    return handle in client.refused or all(client.choice(index).finals for index in ends)
 
 
 async def gateway(running: Worker, number: int, seed: int) -> None:
@@ -38,9 +43,7 @@ async def gateway(running: Worker, number: int, seed: int) -> None:
             return
         for handle, n in handles.items():
             ends = [handle + choice for choice in range(n)]
-            await eventually(
-                lambda h=handle, e=ends: h in client.refused or all(client.choice(i).finals for i in e), 60
-            )
+            await eventually(partial(has_ended, client, handle, ends), 60)
             num_finals = [len(client.choice(index).finals) for index in ends]
             assert num_finals == ([0] * n if handle in client.refused else [1] * n)
             for index in ends:
