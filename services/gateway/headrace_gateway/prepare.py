@@ -11,6 +11,7 @@ from headrace.v1 import policy_pb2, prefix_chain, response_pb2
 from headrace_gateway import bounds
 from headrace_gateway.catalog import Catalog, ServedModel
 from headrace_gateway.conversation import callable_names, check_conversation, template_messages, template_tools
+from headrace_gateway.grammar import check_grammar
 from headrace_gateway.parsing.model_style import style_of
 from headrace_gateway.prepared import Prepared
 from headrace_gateway.sampling import check_sampling
@@ -109,6 +110,8 @@ def _check_shape(request: pb.GenerateRequest, model: ServedModel) -> None:
     _check_input(request, model)
     if request.adapter:
         raise _invalid("adapter", "adapters are not served yet")
+    if request.HasField("grammar"):
+        check_grammar(request.grammar)
     if len(request.stop) > MAX_STOPS:
         raise _invalid("stop", f"at most {MAX_STOPS} strings, got {len(request.stop)}")
     for place, stop in enumerate(request.stop):
