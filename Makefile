@@ -10,7 +10,7 @@ LOCKED := constraints.txt pyproject.toml tools/install.sh protos/hatch_build.py 
 	$(wildcard protos/pyproject.toml services/*/pyproject.toml tools/*/pyproject.toml) \
 	$(shell find protos -name '*.proto')
 
-.PHONY: help install up down lint test test-slow clean
+.PHONY: help install up down lint test test-slow test-compose peers clean
 
 help:  ## list the commands
 	@awk -F ':.*## ' '/^[a-z-]+.*:.*## / {printf "  make %-12s %s\n", $$1, $$2}' Makefile
@@ -41,6 +41,9 @@ test: lint  ## everything that has to pass before a commit
 test-slow: .venv/.installed-slow  ## long and timing-dependent tests
 	pytest -m slow -o faulthandler_timeout=3600
 
+test-compose: install  ## the compose stack and its page on a real Docker engine
+	pytest -m compose -v --durations 5 -o faulthandler_timeout=7200 tests/compose
+
 .venv/.installed-slow: .venv/.installed
 	python -m pip install -q --no-input --disable-pip-version-check -c constraints.txt --group slow
 	@touch $@
@@ -49,6 +52,9 @@ bench-%:
 	@test -f benchmarks/$*.py || { echo "there is no benchmark '$*': benchmarks/$*.py does not exist" >&2; exit 2; }
 	@$(MAKE) install
 	python -m benchmarks.$*
+
+peers: install  ## install the programs that benchmarks compare with, each into its own environment
+	tools/peers.sh
 
 clean:  ## remove caches, build output and generated stubs (.venv stays)
 	find . -name .venv -prune -o -type d \( -name __pycache__ -o -name build -o -name dist \) -print0 | xargs -0 rm -rf

@@ -1,0 +1,66 @@
+"""What every benchmark leaves behind: a table on the terminal and benchmarks/results/NAME.json.
+
+A figure is a ratio, or a count, taken in one run against a named baseline or a limit. One that was not measured is not
+ok and says why.
+"""
+
+import json
+import os
+import platform
+import subprocess
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Literal
+
+RESULTS = Path(__file__).parent / "results"
+
+
+@dataclass(frozen=True)
+class Figure:
+    """`sense` says on which side of the target a measurement is good; without a target it is shown only."""
+
+    figure: str
+    measured: float | None
+    target: float | None = None
+    sense: Literal["at most", "at least"] = "at most"
+    baseline: str | None = None
+    reason: str | None = None
+
+    @property
+    def ok(self) -> bool:
+        if self.measured is None:
+            return False
+        if self.target is None:
+            return True
+        return self.measured <= self.target if self.sense == "at most" else self.measured >= self.target
+
+
+def write(name: str, figures: list[Figure], note: str = "") -> None:
+    """Prints the table and writes the file."""
+    for one in figures:
+        target = "" if one.target is None else f"{one.sense} {one.target:g}"
+        measured = "not measured" if one.measured is None else f"{one.measured:.4g}"
+        why = one.reason or one.baseline or ""
+        print(f"{'ok ' if one.ok else 'NO '} {one.figure:<72} {measured:>12}  {target:<14} {why}")
+    rows = [{**asdict(one), "ok": one.ok} for one in figures]
+    content = {"figures": rows, "machine": machine(note), "commit": commit()}
+    RESULTS.mkdir(exist_ok=True)
+    (RESULTS / f"{name}.json").write_text(json.dumps(content, indent=2) + "\n")
+
+
+def machine(note: str = "") -> str:
+    """Processor, cores, Python."""
+    model = "unknown processor"
+    cpuinfo = Path("/proc/cpuinfo")
+    if cpuinfo.exists():
+        named = [line for line in cpuinfo.read_text().splitlines() if line.startswith("model name")]
+        model = named[0].partition(":")[2].strip() if named else model
+    text = f"{model}, {os.cpu_count()} cores, Python {platform.python_version()}"
+    return f"{text}; {note}" if note else text
+
+
+def commit() -> str:
+    asked = subprocess.run(
+        ["git", "rev-parse", "HEAD"], cwd=RESULTS.parent, capture_output=True, text=True, check=False
+    )
+    return asked.stdout.strip() or "unknown"
