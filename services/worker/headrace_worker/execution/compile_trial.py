@@ -34,7 +34,6 @@ def main() -> None:
     assert isinstance(limits, TrialLimits), f"limits come first, not {limits!r}"
     assert isinstance(vocabulary, Vocabulary), "the vocabulary comes with the limits"
     compiler = make_compiler(vocabulary)
-    _answer(out, None)
     while True:
         try:
             source = pickle.load(jobs)

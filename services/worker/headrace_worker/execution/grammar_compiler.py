@@ -11,7 +11,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections import OrderedDict
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeAlias
 
 from headrace_worker.execution.grammar_backend import Vocabulary, compile_source, explain, make_compiler
@@ -44,11 +44,16 @@ def invalid(detail: str) -> Rejected:
 
 @dataclass(eq=False)
 class Compilation(Opening):
-    """One caller's wait for a compiled constraint. The thread sets `result`, once."""
+    """One caller's wait for a compiled constraint. The thread sets `result`, once, and then `done`."""
 
     source: Source | None = None
     result: Outcome | None = None
     abandoned: bool = False
+    done: threading.Event = field(default_factory=threading.Event)
+
+    def __post_init__(self) -> None:
+        if self.result is not None:
+            self.done.set()
 
     def outcome(self) -> Opened | Rejected | None:
         if self.result is None or isinstance(self.result, Rejected):
@@ -145,6 +150,7 @@ class GrammarCompiler:
                 compilation.result = outcome
                 if final:
                     self._memory.keep(compilation.source, outcome)
+            compilation.done.set()
 
     def _next(self) -> Compilation | None:
         """The next one that somebody still waits for; None when closed."""

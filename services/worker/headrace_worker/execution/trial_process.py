@@ -30,7 +30,7 @@ class TrialProcess:
         self._process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> None:
-        """Returns when it can compile. Raises TrialLost."""
+        """Does not wait until it can compile, which takes seconds. Raises TrialLost."""
         if self._process is not None:
             return
         # A library with threads of its own could not be forked.
@@ -42,12 +42,19 @@ class TrialProcess:
             stderr=subprocess.DEVNULL,  # it would log every client's mistake
             env=environment,
         )
-        self._exchange((self._limits, self._vocabulary))
+        self._tell((self._limits, self._vocabulary))
 
     def ask(self, source: Source) -> str | None:
         """What is wrong with the source; None if it compiles within the limits. Raises TrialLost."""
         self.start()
-        return self._exchange(source)
+        self._tell(source)
+        assert self._process is not None and self._process.stdout is not None, "it was started"
+        line = self._process.stdout.readline()
+        if not line:
+            self.close()
+            raise TrialLost("the process that tries grammars has ended")
+        detail: str | None = json.loads(line)
+        return detail
 
     def close(self) -> None:
         """Ends the process; a later question starts it again."""
@@ -63,18 +70,11 @@ class TrialProcess:
             except BrokenPipeError:  # what was still buffered for it
                 continue
 
-    def _exchange(self, question: object) -> str | None:
-        process = self._process
-        assert process is not None and process.stdin is not None and process.stdout is not None, "it was started"
+    def _tell(self, message: object) -> None:
+        assert self._process is not None and self._process.stdin is not None, "it was started"
         try:
-            pickle.dump(question, process.stdin)
-            process.stdin.flush()
-            line = process.stdout.readline()
+            pickle.dump(message, self._process.stdin)
+            self._process.stdin.flush()
         except OSError as error:
             self.close()
             raise TrialLost(f"the process that tries grammars is gone: {error}") from error
-        if not line:
-            self.close()
-            raise TrialLost("the process that tries grammars has ended")
-        detail: str | None = json.loads(line)
-        return detail
