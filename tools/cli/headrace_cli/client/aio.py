@@ -10,7 +10,7 @@ from headrace.v1 import inference_pb2 as pb
 from headrace.v1 import inference_pb2_grpc
 from headrace_cli.client.request import Prompt, build_request
 from headrace_cli.client.stream import StreamCursor
-from headrace_kit.channels import connect
+from headrace_kit.channels import client_options, connect
 from headrace_kit.errors import from_rpc_error
 
 DEFAULT_TIMEOUT_S = 30.0
@@ -51,8 +51,13 @@ class AsyncStream(StreamCursor):
 class AsyncClient:
     """Calls one gateway. ``target`` is its public gRPC address, ``api_key`` the caller's key."""
 
-    def __init__(self, target: str, *, api_key: str) -> None:
-        self._channel = connect(target, token=api_key)
+    def __init__(self, target: str, *, api_key: str, ca: bytes | None = None) -> None:
+        if ca is None:
+            self._channel = connect(target, token=api_key)
+        else:
+            key = grpc.access_token_call_credentials(api_key)
+            credentials = grpc.composite_channel_credentials(grpc.ssl_channel_credentials(ca or None), key)
+            self._channel = grpc.aio.secure_channel(target, credentials, client_options(target))
         self._stub = inference_pb2_grpc.InferenceStub(self._channel)
 
     async def __aenter__(self) -> Self:

@@ -46,10 +46,17 @@ class Stream(StreamCursor):
 
 
 class Client:
-    """Calls one gateway. ``target`` is its public gRPC address, ``api_key`` the caller's key."""
+    """Calls one gateway. ``target`` is its public gRPC address, ``api_key`` the caller's key.
 
-    def __init__(self, target: str, *, api_key: str) -> None:
-        self._channel = grpc.insecure_channel(target, client_options(target))
+    ``ca`` turns TLS on: the PEM of the authority that signed the gateway's certificate, or b"" for the well-known ones.
+    """
+
+    def __init__(self, target: str, *, api_key: str, ca: bytes | None = None) -> None:
+        options = client_options(target)
+        if ca is None:
+            self._channel = grpc.insecure_channel(target, options)
+        else:
+            self._channel = grpc.secure_channel(target, grpc.ssl_channel_credentials(ca or None), options)
         self._stub = inference_pb2_grpc.InferenceStub(self._channel)
         self._metadata = (("authorization", f"Bearer {api_key}"),)
 

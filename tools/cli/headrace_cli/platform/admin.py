@@ -1,4 +1,4 @@
-"""Calls to the control plane with the admin key of this host's platform."""
+"""Calls to a platform's control plane with its admin key."""
 
 from collections.abc import Callable
 from typing import Any
@@ -7,6 +7,8 @@ import grpc
 
 from headrace.v1 import fleet_pb2 as pb
 from headrace.v1 import fleet_pb2_grpc
+from headrace_cli.platform import remote
+from headrace_cli.platform.remote import Remote
 from headrace_cli.platform.state_dir import CommandError, StateDir
 from headrace_kit.channels import connect
 from headrace_kit.errors import from_rpc_error
@@ -19,11 +21,10 @@ class Admin:
     """The Admin service of one platform; use it as an async context manager."""
 
     def __init__(self, state: StateDir) -> None:
-        announced = state.announced("controlplane")
-        if announced is None:
-            raise CommandError(f"no control plane runs in {state.root} (start it with: headrace up)")
-        self._channel = connect(announced["grpc"], token=state.read_secret(state.service_token))
-        self._metadata = ((ADMIN_KEY_HEADER, state.read_secret(state.admin_key)),)
+        at = remote.find(state.root) or _local(state)
+        token, key = state.read_secret(at.service_token_file), state.read_secret(at.admin_key_file)
+        self._channel = connect(at.controlplane, token=token, peer="controlplane", tls=at.tls)
+        self._metadata = ((ADMIN_KEY_HEADER, key),)
         self.stub = fleet_pb2_grpc.AdminStub(self._channel)
 
     async def __aenter__(self) -> "Admin":
@@ -53,3 +54,12 @@ class Admin:
         """The newest version."""
         answer = await self.call(self.stub.History, pb.HistoryRequest(limit=1))
         return int(answer.entries[0].version) if answer.entries else 0
+
+
+def _local(state: StateDir) -> Remote:
+    announced = state.announced("controlplane")
+    if announced is None:
+        raise CommandError(f"no control plane runs in {state.root} (start it with: headrace up)")
+    return Remote(
+        controlplane=announced["grpc"], service_token_file=state.service_token, admin_key_file=state.admin_key
+    )
