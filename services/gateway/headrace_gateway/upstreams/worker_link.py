@@ -86,7 +86,9 @@ class WorkerLink:
         try:
             frames = aiter(call)
             while True:
-                self._take(await asyncio.wait_for(anext(frames), frame_timeout_s))
+                async with asyncio.timeout(frame_timeout_s):
+                    frame = await anext(frames)
+                self._take(frame)
         except StopAsyncIteration:
             pass
         except TimeoutError:
