@@ -43,7 +43,7 @@ def in_range(recording: Recording) -> Verdict:
 
 
 def none_at_the_end(recording: Recording) -> Verdict:
-    ends = [piece for piece in ChunkStream(recording).pieces if piece.finish]
+    ends = [piece for piece in ChunkStream(recording).pieces if piece.finish and not piece.carries_output]
     problems = [f"event {piece.at} has entries beside {piece.finish!r}" for piece in ends if entries_of(piece)]
     return judged(problems, "no entry beside a finish reason") if ends else na("no finish reason")
 

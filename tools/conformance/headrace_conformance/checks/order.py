@@ -35,9 +35,10 @@ def nothing_behind_the_end(recording: Recording) -> Verdict:
 
 def finish_once(recording: Recording) -> Verdict:
     stream, problems = ChunkStream(recording), []
+    whole = not stream.failed and ("done" in stream.kinds or not recording.framed)
     for choice in stream.choices():
         reasons = [piece.finish for piece in stream.of(choice) if piece.finish]
-        if len(reasons) > 1 or (not reasons and not stream.failed):
+        if len(reasons) > 1 or (not reasons and whole):
             problems.append(f"choice {choice} has finish reasons {reasons}")
     return judged(problems, "one finish reason per choice") if stream.pieces else na("no choice")
 
@@ -120,7 +121,7 @@ CHECKS = (
           CHAT, role_once),
     Check("stream.order", "Nothing of a choice follows its finish reason, and no choice follows the usage",
           "a client that stopped reading at the finish reason would lose it", CHUNKED, nothing_behind_the_end),
-    Check("stream.finish-once", "Each choice has exactly one finish reason, at most one if the stream failed",
+    Check("stream.finish-once", "Each choice has one finish reason in a stream that ends with [DONE], else at most one",
           "without it truncation looks like completion; twice ends a message twice", CHUNKED, finish_once),
     Check("stream.finish-alone", "A finish reason travels in its own chunk with an empty delta",
           "clients that ignore text on the finishing chunk lose the last words", CHUNKED, finish_alone),

@@ -54,13 +54,13 @@ async def every_choice_counts(target: Target) -> Verdict:
 
 @scripted
 async def stop_string_counts(target: Target) -> Verdict:
-    elements: list[Element] = ["Hi", ",", "\n", "\n", "Us", "er", ":", "never", "counted"]
-    usage = _usage(await target.play(*elements, stop=["\n\nUser:"], max_tokens=40, **_ASKED))
+    elements: list[Element] = ["Hi", ",", "\n", "\nUser: and", "never", "counted"]
+    usage = _usage(await target.play(*elements, stop=["\nUser:"], max_tokens=40, **_ASKED))
     found = usage.get("completion_tokens")
     return (
-        passed("7, up to the token that completed it")
-        if found == 7
-        else failed(f"{found} tokens; 7 were due, up to and including the token that completed the stop string")
+        passed("4, up to the token that completed it")
+        if found == 4
+        else failed(f"{found} tokens; 4 were due, up to and including the token that completed the stop string")
     )
 
 
