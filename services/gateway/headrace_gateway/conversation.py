@@ -50,6 +50,32 @@ def template_tools(chat: pb.Conversation) -> list[dict[str, Any]] | None:
     ]
 
 
+def forced_names(chat: pb.Conversation) -> frozenset[str]:
+    """The functions of which one has to be called; empty where the model may choose."""
+    if chat.tool_choice in ("", "auto", "none"):
+        return frozenset()
+    return callable_names(chat) if chat.tool_choice == "required" else frozenset((chat.tool_choice,))
+
+
+def forced_call_schema(chat: pb.Conversation) -> str:
+    """A JSON schema of one call of a forced function, without the tags that a model might write around it."""
+    names = forced_names(chat)
+    calls = [
+        {
+            "type": "object",
+            "properties": {
+                "name": {"const": tool.name},
+                "arguments": json.loads(tool.parameters or '{"type":"object"}'),
+            },
+            "required": ["name", "arguments"],
+            "additionalProperties": False,
+        }
+        for tool in chat.tools
+        if tool.name in names
+    ]
+    return json.dumps(calls[0] if len(calls) == 1 else {"anyOf": calls}, separators=(",", ":"))
+
+
 def callable_names(chat: pb.Conversation) -> frozenset[str]:
     """Names of the functions that the model may call."""
     return frozenset() if chat.tool_choice == "none" else frozenset(tool.name for tool in chat.tools)
@@ -88,7 +114,6 @@ def _check_tools(chat: pb.Conversation) -> None:
         raise _invalid("tool_choice", f"{chat.tool_choice[:40]!r} names no tool of this request")
     if not names:
         raise _invalid("tool_choice", "needs tools")
-    raise _invalid("tool_choice", "a call can be forced only with a grammar, which is not served yet; use auto")
 
 
 def _json_object(text: str, path: str) -> None:

@@ -5,6 +5,7 @@ import secrets
 from headrace.v1 import inference_pb2 as pb
 from headrace.v1 import policy_pb2, worker_pb2
 from headrace_gateway.catalog import Catalog
+from headrace_gateway.conversation import forced_names
 from headrace_gateway.lifecycle import Terms
 from headrace_gateway.prepare import Preparer, check_size
 from headrace_gateway.services import Services
@@ -77,4 +78,6 @@ def named(error: HeadraceError, request: pb.GenerateRequest) -> HeadraceError:
     if error.field != "features":
         return error
     name = "grammar" if request.HasField("grammar") else "logprobs"
+    if forced_names(request.chat):
+        name = "tool_choice"
     return HeadraceError("invalid_argument", f"{name}: no engine of this model serves it", field=name)

@@ -10,8 +10,15 @@ from headrace.v1 import inference_pb2 as pb
 from headrace.v1 import policy_pb2, prefix_chain, response_pb2
 from headrace_gateway import bounds
 from headrace_gateway.catalog import Catalog, ServedModel
-from headrace_gateway.conversation import callable_names, check_conversation, template_messages, template_tools
-from headrace_gateway.grammar import check_grammar
+from headrace_gateway.conversation import (
+    callable_names,
+    check_conversation,
+    forced_call_schema,
+    forced_names,
+    template_messages,
+    template_tools,
+)
+from headrace_gateway.grammar import MAX_TEXT_BYTES, check_grammar
 from headrace_gateway.parsing.model_style import style_of
 from headrace_gateway.prepared import Prepared
 from headrace_gateway.sampling import check_sampling
@@ -46,6 +53,7 @@ class Preparer:
         """Raises HeadraceError that names the field."""
         model = self._catalog.find(request.model)
         _check_shape(request, model)
+        _force_call(request)
         ids = await self._encode(model, request)
         declared = _declare(request, len(ids), model)
         check_sampling(request.sampling, model.card.vocab_size, declared.max_output_tokens)
@@ -122,6 +130,18 @@ def _check_shape(request: pb.GenerateRequest, model: ServedModel) -> None:
     for key, value in request.metadata.items():
         if not 1 <= len(key) <= MAX_METADATA_CHARS or len(value) > MAX_METADATA_CHARS:
             raise _invalid("metadata", f"keys and values have at most {MAX_METADATA_CHARS} characters")
+
+
+def _force_call(request: pb.GenerateRequest) -> None:
+    """A call is forced by a grammar, so it needs an engine that serves one."""
+    if not forced_names(request.chat):
+        return
+    if request.HasField("grammar"):
+        raise _invalid("tool_choice", "a forced call leaves no room for another format of the text")
+    schema = forced_call_schema(request.chat)
+    if len(schema.encode()) > MAX_TEXT_BYTES:
+        raise _invalid("tools", f"their schemas have more than {MAX_TEXT_BYTES} bytes")
+    request.grammar.kind, request.grammar.text = response_pb2.Grammar.KIND_JSON_SCHEMA, schema
 
 
 def _check_input(request: pb.GenerateRequest, model: ServedModel) -> None:

@@ -4,6 +4,8 @@ from dataclasses import dataclass, field
 
 from headrace.v1 import inference_pb2, policy_pb2, response_pb2
 from headrace_gateway.catalog import ServedModel
+from headrace_gateway.conversation import forced_names
+from headrace_gateway.parsing.llama3 import Llama3Parser
 from headrace_gateway.parsing.model_style import style_of
 from headrace_gateway.parsing.parts import TextParser
 from headrace_gateway.text.stop_strings import StopStrings
@@ -41,5 +43,7 @@ class Prepared:
         return bool(self.request.WhichOneof("input") != "chat")
 
     def parser(self) -> TextParser | None:
-        """A fresh parser for one choice; None where text is only text."""
+        """A fresh parser for one choice; None where text is only text. A forced call is the whole text."""
+        if forced := forced_names(self.request.chat):
+            return Llama3Parser(forced)
         return None if self.continues_text else style_of(self.model.encoder).parser(self.tool_names)
