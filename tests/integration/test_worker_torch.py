@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
 import psutil
 import pytest
+from tokenizers import Tokenizer
 
 from headrace.v1 import response_pb2, worker_pb2
+from headrace.v1.response_pb2 import Grammar
+from headrace_worker.models.checkpoint import open_checkpoint
 from tests.integration.worker_process import Client, Worker, eventually, pack, start, worker
 from tests.unit.worker.models.smollm2 import fetch_smollm2
 from tests.unit.worker.models.tiny import write_tiny
@@ -35,7 +39,62 @@ async def test_the_default_model_streams_the_known_answer(tmp_path: Path) -> Non
         assert (description.kv_bytes_per_token, description.max_context_tokens) == (46_080, 8192)
         assert description.weight_bytes > 500_000_000 and description.workspace_bytes > 0
         assert set(description.startup_s) == {"load", "warm_up"}
+        assert description.features.grammar
+        await assert_grammars_are_kept(client)
         assert await client.idle()
+
+
+async def assert_grammars_are_kept(client: Client) -> None:
+    """Greedy and sampled, several choices, every kind; a bad one is refused alone while the others run."""
+    greedy, free = response_pb2.Sampling(temperature=0), response_pb2.Sampling(temperature=1, seed=7)
+    schema = {
+        "type": "object",
+        "properties": {
+            "city": {"enum": ["Paris", "Rome"]},
+            "old": {"type": "boolean"},
+            "age": {"type": "integer", "minimum": 1, "maximum": 99},
+        },
+        "required": ["city", "old", "age"],
+    }
+    cases: list[tuple[Grammar.Kind, str, response_pb2.Sampling]] = [
+        (Grammar.KIND_JSON_SCHEMA, json.dumps(schema), greedy),
+        (Grammar.KIND_JSON_SCHEMA, json.dumps(schema), free),
+        (Grammar.KIND_CHOICE, '["yes", "no", "maybe"]', free),
+        (Grammar.KIND_REGEX, r"[0-9]{3}-[a-f]{2}", free),
+        (Grammar.KIND_GRAMMAR, 'root ::= "<" [a-z]{4} ">"', greedy),
+    ]
+    handles = [
+        await client.submit(
+            pack(ANSWER["prompt_ids"]),
+            max_output_tokens=200,
+            n=2,
+            sampling=sampling,
+            grammar=Grammar(kind=kind, text=text),
+        )
+        for kind, text, sampling in cases
+    ]
+    bad = await client.submit(
+        pack(ANSWER["prompt_ids"]), grammar=Grammar(kind=Grammar.KIND_JSON_SCHEMA, text='{"type": "wibble"}')
+    )
+    refused = await client.refusal(bad, 60)
+    assert (refused.reason, refused.field, refused.detail) == (
+        "invalid_grammar",
+        "grammar",
+        'Unsupported type "wibble"',
+    )
+    tokenizer = Tokenizer.from_str(open_checkpoint(str(fetch_smollm2()), ROOT).text.tokenizer_json)
+    texts = []
+    for handle in handles:
+        for choice in (handle, handle + 1):
+            assert (await client.final(choice, 60)).reason == "stop"
+            texts.append(tokenizer.decode(client.choice(choice).ids))
+    for text in texts[:4]:
+        value = json.loads(text)
+        assert set(value) == {"city", "old", "age"} and value["city"] in ("Paris", "Rome") and 1 <= value["age"] <= 99
+    assert texts[0] == texts[1]
+    assert set(texts[4:6]) <= {"yes", "no", "maybe"}
+    assert all(re.fullmatch("[0-9]{3}-[a-f]{2}", text) for text in texts[6:8])
+    assert all(re.fullmatch("<[a-z]{4}>", text) for text in texts[8:])
 
 
 @pytest.mark.parametrize("phase", ["loading", pytest.param("warming", marks=pytest.mark.slow)])

@@ -63,4 +63,6 @@ def compile_source(compiler: Compiler, source: Source) -> Compiled:
 def explain(error: Exception) -> str:
     """The compiler's message without the place in its own source, and no longer than a person reads."""
     text = _PLACE.sub("", str(error)).strip() or type(error).__name__
+    if isinstance(error, MemoryError) or "bad_alloc" in text:
+        return "needs too much memory to compile"
     return text if len(text) <= _MAX_DETAIL_CHARS else text[:_MAX_DETAIL_CHARS] + "..."
