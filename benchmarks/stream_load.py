@@ -37,6 +37,7 @@ async def http_stream(target: str, head: bytes, body: bytes) -> Seen:
         if b"[DONE]" in tail + data[-64:]:
             break
     writer.close()
+    assert first, f"no streamed answer: {data[:300]!r}"
     return first, num_events, num_bytes
 
 
