@@ -10,7 +10,7 @@ LOCKED := constraints.txt pyproject.toml tools/install.sh protos/hatch_build.py 
 	$(wildcard protos/pyproject.toml services/*/pyproject.toml tools/*/pyproject.toml) \
 	$(shell find protos -name '*.proto')
 
-.PHONY: help install up down lint test test-slow test-compose peers clean
+.PHONY: help install up down lint test test-slow test-compose release peers clean
 
 help:  ## list the commands
 	@awk -F ':.*## ' '/^[a-z-]+.*:.*## / {printf "  make %-12s %s\n", $$1, $$2}' Makefile
@@ -28,12 +28,13 @@ up: install  ## start the platform on this host and stream one answer
 down:  ## stop what `make up` started
 	@if command -v headrace >/dev/null; then headrace down; else echo "nothing is installed: see make install"; fi
 
-lint: install  ## ruff, mypy, the import contracts, buf
+lint: install  ## ruff, mypy, the import contracts, buf, no secrets
 	ruff check
 	ruff format --check
 	mypy
 	lint-imports
 	tools/lint_protos.sh
+	python -m tools.secret_scan
 
 test: lint  ## everything that has to pass before a commit
 	pytest -n $(PYTEST_WORKERS) --dist loadfile --durations 5 --durations-min 2 -m "not slow and not gpu and not compose"
@@ -43,6 +44,13 @@ test-slow: .venv/.installed-slow  ## long and timing-dependent tests
 
 test-compose: install  ## the compose stack and its page on a real Docker engine
 	pytest -m compose -v --durations 5 -o faulthandler_timeout=7200 tests/compose
+
+release: .venv/.installed-release  ## wheels, bills of materials and the audit of the lock, into dist/
+	tools/release.sh
+
+.venv/.installed-release: .venv/.installed
+	python -m pip install -q --no-input --disable-pip-version-check -c constraints.txt --group release
+	@touch $@
 
 .venv/.installed-slow: .venv/.installed
 	python -m pip install -q --no-input --disable-pip-version-check -c constraints.txt --group slow
@@ -58,5 +66,5 @@ peers: install  ## install the programs that benchmarks compare with, each into 
 
 clean:  ## remove caches, build output and generated stubs (.venv stays)
 	find . -name .venv -prune -o -type d \( -name __pycache__ -o -name build -o -name dist \) -print0 | xargs -0 rm -rf
-	rm -rf .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis .venv/.installed .venv/.installed-slow
+	rm -rf .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis .venv/.installed .venv/.installed-slow .venv/.installed-release
 	find protos -name '*_pb2*.py' -delete -o -name '*_pb2.pyi' -delete
