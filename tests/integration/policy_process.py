@@ -21,8 +21,16 @@ TOKEN = "the-service-token"
 class PolicyProcess:
     """Its log is everything that it ever wrote to stderr and stdout."""
 
-    def __init__(self, folder: Path, section: snapshot_pb2.PolicySection, redis_url: str, *flags: str) -> None:
-        self._folder, self._redis_url, self._flags = folder, redis_url, flags
+    def __init__(
+        self,
+        folder: Path,
+        section: snapshot_pb2.PolicySection,
+        redis_url: str,
+        *flags: str,
+        log_level: str = "debug",
+    ) -> None:
+        self._folder, self._redis_url = folder, redis_url
+        self._flags = (*flags, f"--log-level={log_level}")
         folder.mkdir()
         (folder / "token").write_text(TOKEN)
         packed = section.SerializeToString()
@@ -43,7 +51,6 @@ class PolicyProcess:
             f"--service-token-file={self._folder / 'token'}",
             f"--redis={self._redis_url}",
             "--controlplane=127.0.0.1:9",
-            "--log-level=debug",
             *self._flags,
         ]
         with (self._folder / "log").open("ab") as log:
@@ -74,7 +81,10 @@ class PolicyProcess:
     def stop(self) -> int:
         assert self._process is not None
         self._process.terminate()
-        return self._process.wait(15)
+        try:
+            return self._process.wait(15)
+        finally:
+            self._process.kill()
 
 
 def wait_until(condition: Any, complaint: str, limit_s: float = 15.0) -> None:

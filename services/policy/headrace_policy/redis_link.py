@@ -21,6 +21,8 @@ PATIENT_S = 1.0
 """For calls that nobody waits for: what they do must not be lost."""
 _LATE_READ_S = 0.01
 _MOST_SILENT = 3
+# AttributeError: when slots move, redis-py's cluster client closes connections that its own callers are using.
+_FAULTS = (TimeoutError, RedisError, RedisClusterException, OSError, AttributeError)
 PAUSE_S = 0.5
 """How long nothing is tried after a failure."""
 _AT_ONCE = 8
@@ -123,7 +125,7 @@ class RedisLink:
         self._probing, started = bool(self.away), self._clock()
         try:
             result = await _within(work, limit_s)
-        except (TimeoutError, RedisError, RedisClusterException, OSError) as error:
+        except _FAULTS as error:
             raise StoreAwayError(self._lost(error, started, limit_s), sent=True) from error
         finally:
             self._probing = False
@@ -146,7 +148,7 @@ class RedisLink:
             others_answered = self._answered_at > started
             if not self.away and (others_answered or (self._num_silent < _MOST_SILENT and limit_s < PATIENT_S)):
                 return reason
-        if isinstance(error, ResponseError):
+        if isinstance(error, ResponseError | AttributeError):
             return reason
         if not self.away:
             log.error("redis_away", extra={"detail": reason})

@@ -47,7 +47,8 @@ def nodes() -> Iterator[list[Any]]:
         client.execute_command("CLUSTER", "ADDSLOTS", *range(i * share, min((i + 1) * share, NUM_SLOTS)))
         client.execute_command("CLUSTER", "MEET", "127.0.0.1", ports[0])
     deadline = time.monotonic() + 20
-    while not all(b"cluster_state:ok" in client.execute_command("CLUSTER", "INFO") for client in clients):
+    whole = {b"cluster_state:ok", b"cluster_slots_ok:16384", b"cluster_known_nodes:3"}
+    while not all(whole <= set(client.execute_command("CLUSTER", "INFO").split()) for client in clients):
         assert time.monotonic() < deadline, "the cluster does not form"
         time.sleep(0.05)
     yield clients
@@ -71,6 +72,7 @@ async def test_every_call_of_every_tenant_works_on_a_cluster(nodes: list[Any]) -
     tenants = [f"tenant-{i}" for i in range(12)]
     try:
         for tenant in tenants:
+            await ledger.levels(tenant, LIMITS)  # the client learns where slots are before many ask at once
             answers = await asyncio.gather(*(ledger.admit(tenant, asked(f"r{i}")) for i in range(15)))
             assert [answer.state for answer in answers].count("admitted") == 10
             held = Held("r0", asked("r0").terms, b"message")

@@ -168,3 +168,26 @@ async def test_three_services_and_sixty_racing_requests_take_exactly_the_limit(o
     assert sum(answer.admitted for answer in answers) == 10
     assert {answer.reason for answer in answers if not answer.admitted} == {"rpm"}
     assert await offices[0].level("concurrency") == 10
+
+
+async def test_a_call_that_is_cancelled_ends(server: RedisProcess) -> None:
+    client = redis_link.connect(server.url)
+    link = RedisLink(client, decide_s=5.0)
+    went_on = 0
+
+    async def caller() -> None:
+        nonlocal went_on
+        while True:
+            await link.call(client.ping)
+            went_on += bool(asyncio.current_task().cancelling())  # type: ignore[union-attr]
+
+    for turns in range(60):
+        tasks = [asyncio.create_task(caller()) for _ in range(12)]
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        for task in tasks:
+            task.cancel()
+        done, _ = await asyncio.wait(tasks, timeout=5)
+        assert len(done) == 12 and all(task.cancelled() for task in done)
+    assert went_on == 0
+    await client.aclose()
