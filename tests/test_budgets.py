@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[1]
-NOT_OURS = re.compile(r"\.(?!ci$)|(build|dist|env|__pycache__)$|.*\.egg-info$")
+NOT_OURS = re.compile(r"\.(?!ci$)|(build|dist|env|peers|__pycache__)$|.*\.egg-info$")
 GENERATED = re.compile(r"_pb2(_grpc)?\.pyi?$")
 
 MAX_FILE_LINES = 400
