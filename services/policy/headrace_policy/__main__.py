@@ -12,6 +12,8 @@ from headrace_policy.book import Shelf
 from headrace_policy.bookkeeper import Bookkeeper
 from headrace_policy.config import PolicyConfig
 from headrace_policy.journal import Journal
+from headrace_policy.jwks import Jwks
+from headrace_policy.jwt_identity import Issuer
 from headrace_policy.readiness import RedisHealth
 from headrace_policy.redis_ledger import RedisLedger
 from headrace_policy.redis_link import RedisLink
@@ -28,7 +30,7 @@ async def build(config: PolicyConfig, host: Host) -> None:
     bookkeeper = Bookkeeper(shelf, ledger, link, journal)
     regrets = Regrets(shelf, bookkeeper)
     admitter = Admitter(shelf, ledger, Allowance(), regrets)
-    desk = Desk(shelf, ledger, admitter, bookkeeper, journal)
+    desk = Desk(shelf, ledger, admitter, bookkeeper, journal, issuer(config, host))
     policy_pb2_grpc.add_PolicyServicer_to_server(PolicyServicer(desk), host.grpc)
 
     async def close_journal() -> None:
@@ -43,6 +45,15 @@ async def build(config: PolicyConfig, host: Host) -> None:
     host.tasks.start("tour", bookkeeper.tour_for_ever)
     host.tasks.start("regrets", regrets.run)
     host.tasks.start("redis", RedisHealth(host.health, link).run)
+
+
+def issuer(config: PolicyConfig, host: Host) -> Issuer | None:
+    """Whose tokens are taken, if any are; keeps its keys fresh."""
+    if config.jwks_url is None or config.jwt_issuer is None or config.jwt_audience is None:
+        return None
+    jwks = Jwks(config.jwks_url, config.state_dir / "jwks.json")
+    host.tasks.start("jwks", jwks.run)
+    return Issuer(config.jwt_issuer, config.jwt_audience, config.jwt_tenant_claim, jwks.find)
 
 
 def follow(config: PolicyConfig, host: Host, shelf: Shelf) -> None:

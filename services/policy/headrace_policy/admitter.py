@@ -15,7 +15,7 @@ from headrace_policy.limits import Limit
 from headrace_policy.redis_ledger import RedisLedger
 from headrace_policy.redis_link import StoreAwayError
 from headrace_policy.regrets import Regrets
-from headrace_policy.screening.doorway import check_prompt
+from headrace_policy.screening.doorway import check_guards, check_prompt
 from headrace_policy.screening.ruleset import Ruleset
 
 log = logging.getLogger(__name__)
@@ -42,7 +42,9 @@ class Admitter:
         messages.check(asked)
         if asked.identity.tenant not in book.tenants:
             raise HeadraceError("permission_denied", "this tenant does not exist (any more)")
-        check_prompt(book.tenants[asked.identity.tenant].rules, request.text)
+        rules = book.tenants[asked.identity.tenant].rules
+        check_guards(rules)
+        check_prompt(rules, request.text)
         limits = book.limits(messages.caller(asked))
         terms = messages.needed(limits, messages.declared(asked), book.price(asked.model))
         admission = Admission(asked.response_id, limits, terms, asked.SerializeToString(), request.retry_of)

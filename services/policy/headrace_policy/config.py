@@ -24,6 +24,11 @@ class PolicyConfig:
     advertise: str | None = field(default=None, metadata=_help("gRPC target of this process for others; none: bound"))
     lease_s: float = field(default=30.0, metadata=_help("life of a reservation that nobody renews"))
 
+    jwks_url: str | None = field(default=None, metadata=_help("where the token issuer's public keys are; none: no JWT"))
+    jwt_issuer: str | None = field(default=None, metadata=_help("issuer that a token must name"))
+    jwt_audience: str | None = field(default=None, metadata=_help("audience that a token must name"))
+    jwt_tenant_claim: str = field(default="tenant", metadata=_help("claim of a token that names the tenant"))
+
     grpc_listen: str = field(default="127.0.0.1:0", metadata=_help("address of the gRPC listener"))
     http_listen: str = field(default="127.0.0.1:0", metadata=_help("address of the internal HTTP listener"))
     announce: Path | None = field(default=None, metadata=_help("file that gets the bound addresses as JSON"))
@@ -39,6 +44,10 @@ class PolicyConfig:
     def __post_init__(self) -> None:
         if not self.redis.startswith(("unix://", "redis://", "rediss://", "redis+cluster://")):
             raise ValueError("redis: expected unix:///PATH, redis://HOST:PORT or redis+cluster://HOST:PORT")
+        if len({self.jwks_url is None, self.jwt_issuer is None, self.jwt_audience is None}) > 1:
+            raise ValueError("jwks_url: jwks_url, jwt_issuer and jwt_audience come together")
+        if self.jwks_url is not None and not self.jwks_url.startswith(("https://", "http://")):
+            raise ValueError("jwks_url: expected an http or https URL")
         if not self.lease_s > 0:
             raise ValueError(f"lease_s: must be positive, is {self.lease_s}")
         if not self.drain_s >= 0:

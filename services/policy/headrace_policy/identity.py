@@ -6,6 +6,7 @@ from headrace.v1 import policy_pb2
 from headrace_kit.errors import HeadraceError
 from headrace_policy import keys
 from headrace_policy.book import Book, Tenant
+from headrace_policy.jwt_identity import Issuer, is_token, verify
 from headrace_policy.keys import Key
 
 CACHE_S = 1.0
@@ -13,8 +14,15 @@ CACHE_S = 1.0
 _INFERENCE = "inference"
 
 
-def authenticate(book: Book, credential: str, model: str, now_s: float) -> policy_pb2.Identity:
+def authenticate(
+    book: Book, credential: str, model: str, now_s: float, issuer: Issuer | None = None
+) -> policy_pb2.Identity:
     """Raises unauthenticated or permission_denied; no text of theirs holds anything of the credential."""
+    if issuer is not None and is_token(credential):
+        token = verify(credential, issuer)
+        if token.tenant not in book.tenants:
+            raise HeadraceError("unauthenticated", "the token is not accepted: its tenant is not known here")
+        return describe(book, token, model, now_s)
     key = keys.find(credential, book.keys, book.secret, now_s)
     if key is None:
         raise HeadraceError("unauthenticated", "the API key is malformed, unknown, expired or revoked")

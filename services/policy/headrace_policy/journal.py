@@ -9,6 +9,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from headrace_kit.migrations import migrate
+
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS settlements (
     tenant TEXT NOT NULL, row_id TEXT NOT NULL, settled_at_ms INTEGER NOT NULL, response_id TEXT NOT NULL,
@@ -45,7 +47,7 @@ class Journal:
         self._db = sqlite3.connect(path, check_same_thread=False, isolation_level=None)
         self._db.execute("PRAGMA journal_mode = WAL")
         self._db.execute("PRAGMA synchronous = FULL")
-        self._db.executescript(_SCHEMA)
+        migrate(self._db, [_SCHEMA])
 
     def add(self, rows: Sequence[Row]) -> None:
         """All of them, durably; raises sqlite3.Error."""

@@ -17,6 +17,7 @@ from headrace_policy.admitter import Admitter, store_away
 from headrace_policy.book import Shelf
 from headrace_policy.bookkeeper import Bookkeeper
 from headrace_policy.journal import Journal
+from headrace_policy.jwt_identity import Issuer
 from headrace_policy.ledger import Held
 from headrace_policy.redis_ledger import RedisLedger
 from headrace_policy.redis_link import StoreAwayError
@@ -41,6 +42,7 @@ class Desk:
     admitter: Admitter
     bookkeeper: Bookkeeper
     journal: Journal
+    issuer: Issuer | None = None
 
 
 class PolicyServicer(policy_pb2_grpc.PolicyServicer):
@@ -49,7 +51,9 @@ class PolicyServicer(policy_pb2_grpc.PolicyServicer):
         self._models_seen: set[str] = set()
 
     async def Authenticate(self, request: Any, context: Any) -> pb.Identity:
-        return identity.authenticate(self._shelf.book, request.credential, request.model, self._clock())
+        return identity.authenticate(
+            self._shelf.book, request.credential, request.model, self._clock(), self._desk.issuer
+        )
 
     async def Admit(self, request: Any, context: Any) -> pb.AdmitResponse:
         answer = await self._desk.admitter.admit(request)

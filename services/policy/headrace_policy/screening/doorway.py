@@ -8,6 +8,13 @@ from headrace_policy.screening.screener import Screener
 _prompts = telemetry.counter("prompts_screened_total", "Prompts by what the input rules said", ["verdict"])
 
 
+def check_guards(rules: Ruleset) -> None:
+    """Raises policy_unavailable if a rule that fails closed asks a guard model: no guard is served to policy yet."""
+    for rule in rules.guards:
+        if not rule.definition.fail_open:
+            raise HeadraceError("policy_unavailable", f'the guard model of the rule "{rule.definition.name}" is away')
+
+
 def check_prompt(rules: Ruleset, text: str) -> str:
     """passed, flagged or nothing (no rule applies); raises blocked_input naming the rule and no part of the text."""
     if not rules.input:

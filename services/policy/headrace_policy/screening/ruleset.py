@@ -8,10 +8,11 @@ from headrace_policy.screening.rule import Definition, Rule, compile_rule
 
 @dataclass(frozen=True)
 class Ruleset:
-    """``input`` and ``output`` in the order in which the tenant names its rules."""
+    """``input`` and ``output`` in the order in which the tenant names its rules; ``guards`` ask a model."""
 
     input: tuple[Rule, ...] = ()
     output: tuple[Rule, ...] = ()
+    guards: tuple[Rule, ...] = ()
 
     @property
     def output_fails_open(self) -> bool:
@@ -36,7 +37,9 @@ def choose(rules: Mapping[str, Rule], names: Iterable[str]) -> Ruleset:
         if name not in rules:
             raise ValueError(f'there is no rule "{name}"')
         chosen.append(rules[name])
+    readers = [rule for rule in chosen if rule.detector is not None]
     return Ruleset(
-        input=tuple(rule for rule in chosen if rule.reads("input")),
-        output=tuple(rule for rule in chosen if rule.reads("output")),
+        input=tuple(rule for rule in readers if rule.reads("input")),
+        output=tuple(rule for rule in readers if rule.reads("output")),
+        guards=tuple(rule for rule in chosen if rule.detector is None),
     )
