@@ -9,34 +9,53 @@ from headrace_kit import channels, serve, settings
 from headrace_kit.channels import Tls
 from headrace_kit.serve import Host
 from headrace_kit.snapshot import SnapshotClient
+from headrace_router import redis_link
 from headrace_router.config import RouterConfig
 from headrace_router.decisions import DecisionLog
 from headrace_router.demand import Demand
 from headrace_router.dispatcher import Dispatcher
 from headrace_router.fleet_rules import FleetRules
 from headrace_router.in_flight import InFlight
+from headrace_router.index_keeper import keepers
+from headrace_router.prefix_index import NoIndex, PrefixIndex
+from headrace_router.redis_index import RedisIndex
+from headrace_router.redis_pages import RedisPages
 from headrace_router.replicas import ReplicaTable
 from headrace_router.reporting import DemandReporter, ModelHealth
 from headrace_router.roster import Roster
 from headrace_router.servicer import RouterServicer
-from headrace_router.watcher import Credentials, Watchers
+from headrace_router.watcher import Credentials, watchers
 
 
 async def build(config: RouterConfig, host: Host) -> None:
     rules, in_flight, demand = FleetRules(), InFlight(), Demand()
     table = ReplicaTable(rules, in_flight)
-    dispatcher = Dispatcher(rules, table, demand, random.Random(config.seed))
+    credentials = Credentials(host.instance, host.service_token, host.tls)
+    dispatcher = Dispatcher(
+        rules, table, demand, prefix_index(config, host, table, credentials), random.Random(config.seed)
+    )
     servicer = RouterServicer(rules, table, in_flight, dispatcher, demand, DecisionLog(config.num_explained))
     routing_pb2_grpc.add_RouterServicer_to_server(servicer, host.grpc)
     channel = channels.connect(config.controlplane, token=host.service_token, peer="controlplane", tls=host.tls)
     host.on_close(channel.close)
     follow(config, host, channel, rules, table)
+    host.tasks.start("watchers", watchers(table, credentials).run)
     host.tasks.start("demand", DemandReporter(demand, channel, host.instance).run)
 
     async def drain() -> None:
         dispatcher.draining = True
 
     host.on_drain(drain)
+
+
+def prefix_index(config: RouterConfig, host: Host, table: ReplicaTable, credentials: Credentials) -> PrefixIndex:
+    """The index in Redis, and the keepers of those replicas whose lease this router gets; none without Redis."""
+    if config.redis is None:
+        return NoIndex()
+    client = redis_link.connect(config.redis)
+    host.on_close(client.aclose)
+    host.tasks.start("prefixes", keepers(table, RedisPages(client, host.instance), credentials).run)
+    return RedisIndex(client)
 
 
 def follow(config: RouterConfig, host: Host, channel: grpc.aio.Channel, rules: FleetRules, table: ReplicaTable) -> None:
@@ -51,7 +70,6 @@ def follow(config: RouterConfig, host: Host, channel: grpc.aio.Channel, rules: F
     )
     snapshots.endpoint = config.advertise or host.grpc.address
     roster = Roster(table, channel, host.instance, config.state_dir)
-    watchers = Watchers(table, Credentials(host.instance, host.service_token, host.tls))
     for name in ("snapshot", "replicas"):
         host.health.add(name)
 
@@ -65,7 +83,6 @@ def follow(config: RouterConfig, host: Host, channel: grpc.aio.Channel, rules: F
 
     host.tasks.start("snapshot", snapshots.run)
     host.tasks.start("roster", roster.run)
-    host.tasks.start("watchers", watchers.run)
     host.tasks.start("first_snapshot", first_snapshot)
     host.tasks.start("first_list", first_list)
     host.tasks.start("model_health", ModelHealth(host.health, rules, table).run)

@@ -17,6 +17,11 @@ class RouterConfig:
     state_dir: Path = field(metadata=_help("directory of the last good snapshot and list of replicas"))
     controlplane: str = field(metadata=_help("gRPC target of the control plane"))
 
+    redis: str | None = field(
+        default=None,
+        repr=False,
+        metadata={**_help("unix:///PATH or redis://HOST:PORT of the prefix index; none: no index"), "secret": True},
+    )
     advertise: str | None = field(default=None, metadata=_help("gRPC target of this router for others; none: as bound"))
     num_explained: int = field(default=1000, metadata=_help("decisions that can be explained"))
     seed: int | None = field(default=None, metadata=_help("seed of the draw between equals; none: another each time"))
@@ -34,6 +39,8 @@ class RouterConfig:
     tls_key: Path | None = field(default=None, metadata=_help("key of the certificate"))
 
     def __post_init__(self) -> None:
+        if self.redis is not None and not self.redis.startswith(("unix://", "redis://", "rediss://")):
+            raise ValueError("redis: expected unix:///PATH, redis://HOST:PORT or rediss://HOST:PORT")
         if not self.num_explained > 0:
             raise ValueError(f"num_explained: must be positive, is {self.num_explained}")
         if not self.drain_s >= 0:

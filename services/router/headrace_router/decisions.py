@@ -63,7 +63,15 @@ def sentence(choice: Choice) -> str:
     """One line that says why."""
     picked = choice.picked
     assert picked is not None, "a decision has a replica"
-    num_fit = sum(not each.why for each in choice.candidates)
-    terms = ", ".join(f"{name} {value:g}" for name, value in picked.terms.items() if value) or "idle"
-    known = "" if picked.view.fresh else ", its load report is old"
-    return f"{picked.view.id}: least loaded of {num_fit} that fit ({terms}{known}), {len(choice.candidates)} looked at"
+    view, scored = picked.view, choice.scored
+    terms = ", ".join(f"{name} {value:.3g}" for name, value in picked.terms.items() if value) or "idle"
+    facts = [f"{view.id}: score {picked.score:.3g} ({terms}) of {len(scored)} that fit"]
+    longest = max(scored, key=lambda each: each.num_hit_tokens)
+    if view.num_hit_tokens:
+        facts.append(f"holds {view.num_hit_tokens} tokens of the prompt")
+    if longest.num_hit_tokens > view.num_hit_tokens:
+        over = " and is over its share of the load" if longest in choice.filtered("spread") else ""
+        facts.append(f"{longest.id} holds {longest.num_hit_tokens}{over}")
+    if not view.fresh:
+        facts.append("its load report is old")
+    return f"{', '.join(facts)}; {len(choice.candidates)} looked at"

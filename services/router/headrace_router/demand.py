@@ -11,7 +11,8 @@ class _Count:
     num_arrivals: int = 0
     num_prompt_tokens: int = 0
     num_output_bound_tokens: int = 0
-    held_since: dict[object, float] = field(default_factory=dict)
+    held: dict[object, tuple[str, float]] = field(default_factory=dict)
+    """Fairness key and time of each request that is held."""
 
 
 class Demand:
@@ -20,39 +21,42 @@ class Demand:
     def __init__(self) -> None:
         self._counts: dict[str, _Count] = {}
 
-    def arrived(self, ask: Ask, n: int) -> None:
+    def arrived(self, ask: Ask) -> None:
         count = self._counts.setdefault(ask.model, _Count())
         count.num_arrivals += 1
         count.num_prompt_tokens += ask.num_prompt_tokens
-        count.num_output_bound_tokens += ask.max_output_tokens * n
+        count.num_output_bound_tokens += ask.max_output_tokens * ask.n
 
-    def held(self, model: str, token: object, since: float) -> None:
-        self._counts.setdefault(model, _Count()).held_since[token] = since
+    def held(self, ask: Ask, token: object, since: float) -> None:
+        self._counts.setdefault(ask.model, _Count()).held[token] = (ask.fair_key, since)
 
     def let_go(self, model: str, token: object) -> None:
-        self._counts[model].held_since.pop(token, None)
+        self._counts[model].held.pop(token, None)
 
-    def num_held(self, model: str) -> int:
+    def num_held(self, model: str, fair_key: str | None = None) -> int:
+        """Of everybody, or of one fairness key."""
         count = self._counts.get(model)
-        return len(count.held_since) if count else 0
+        if count is None or fair_key is None:
+            return len(count.held) if count else 0
+        return sum(key == fair_key for key, _ in count.held.values())
 
     def take(self, now: float) -> list[fleet_pb2.ModelDemand]:
         """The interval that ends now; the next one begins."""
         rows = []
         for model, count in list(self._counts.items()):
-            oldest = min(count.held_since.values(), default=now)
+            oldest = min((since for _, since in count.held.values()), default=now)
             rows.append(
                 fleet_pb2.ModelDemand(
                     model=model,
                     num_arrivals=count.num_arrivals,
                     num_prompt_tokens=count.num_prompt_tokens,
                     num_output_bound_tokens=count.num_output_bound_tokens,
-                    num_held=len(count.held_since),
+                    num_held=len(count.held),
                     oldest_held_ms=round((now - oldest) * 1000),
                 )
             )
-            if count.held_since:
-                self._counts[model] = _Count(held_since=count.held_since)
+            if count.held:
+                self._counts[model] = _Count(held=count.held)
             else:
                 del self._counts[model]
         return rows

@@ -6,24 +6,38 @@ Which replica is scoring's business; this module knows what to do when there is 
 import asyncio
 import random
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
 from headrace_kit import telemetry
 from headrace_kit.errors import HeadraceError
 from headrace_kit.lifecycle import cancel_and_wait
-from headrace_router import prediction
-from headrace_router.deadlines import hold_limit_s
+from headrace_router.deadlines import hold_limit_s, queue_deadline
 from headrace_router.demand import Demand
 from headrace_router.fleet_rules import FleetRules, Pool
+from headrace_router.prediction import UNKNOWN
+from headrace_router.prefix_index import PrefixIndex
 from headrace_router.replicas import Replica, ReplicaTable
-from headrace_router.scoring import Ask, Choice, choose
+from headrace_router.scoring import Ask, Choice, View, choose, num_new_tokens
 
 _refused = telemetry.counter("route_refused_total", "Requests that got no replica, by reason", ["reason"])
 # A breaker half opens and a lost lease ends without an event: those who wait look again this often.
 _LOOK_AGAIN_S = 0.25
 _BUSY_RETRY_S = 1.0
 _UNKNOWN_STARTUP_S = 10.0
+# One fairness key may fill this share of the hold room, as of a worker's waiting room.
+_SHARE = 0.5
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What is left of an earlier attempt's queue deadline and of the client's deadline, in seconds; 0 = none."""
+
+    queue_s: float = 0.0
+    total_s: float = 0.0
+
+
+NO_LIMITS = Limits()
 
 
 @dataclass(frozen=True)
@@ -34,6 +48,11 @@ class Picked:
     choice: Choice
     held_s: float = 0.0
 
+    @property
+    def view(self) -> View:
+        assert self.choice.picked is not None, "a decision has a replica"
+        return self.choice.picked.view
+
 
 class Dispatcher:
     def __init__(
@@ -41,69 +60,102 @@ class Dispatcher:
         rules: FleetRules,
         table: ReplicaTable,
         demand: Demand,
+        index: PrefixIndex,
         draws: random.Random,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._rules, self._table, self._demand, self._draws, self._clock = rules, table, demand, draws, clock
+        self._rules, self._table, self._demand, self._index = rules, table, demand, index
+        self._draws, self._clock = draws, clock
         self.draining = False
 
-    async def pick(self, ask: Ask, total_left_s: float) -> Picked:
-        """``total_left_s``: what is left of the client's deadline, 0 = none. Raises HeadraceError."""
+    async def pick(self, ask: Ask, limits: Limits = NO_LIMITS, chain: bytes = b"") -> Picked:
+        """``chain``: chain values of the prompt's full blocks. Raises HeadraceError."""
         try:
-            return await self._pick(ask, total_left_s)
+            return await self._pick(ask, limits, chain)
         except HeadraceError as error:
             _refused.labels(error.reason).inc()
             raise
 
-    def predicted_prefill_s(self, ask: Ask, replica: Replica | None = None) -> float:
-        """On this replica, or on whichever of the model published last; 0 while nothing is known."""
-        known = replica.coefficients if replica else self._table.last_coefficients.get(ask.model, {})
-        return prediction.prefill_s(known, ask.num_prompt_tokens)
+    def predicted_prefill_s(self, ask: Ask, view: View | None = None) -> float:
+        """Of what is not cached on this replica, or of all on whichever published last; 0 while nothing is known."""
+        if view is None:
+            return self._table.last_cost.get(ask.model, UNKNOWN).prefill_s(ask.num_prompt_tokens)
+        num_new = num_new_tokens(ask, view)
+        return view.cost.prefill_s(num_new, ask.num_prompt_tokens - num_new)
 
-    async def _pick(self, ask: Ask, total_left_s: float) -> Picked:
+    async def _pick(self, ask: Ask, limits: Limits, chain: bytes) -> Picked:
         pools = self._serving_pools(ask)
         started = self._clock()
-        picked = self._try(ask)
+        hits = await self._index.hits(chain, self._table.groups(ask.model)) if chain else {}
+        picked = self._try(ask, hits, limits)
         if picked is not None:
             return picked
-        if self._demand.num_held(ask.model) >= max(pool.max_held for pool in pools):
-            raise self._no_replica(ask, "as many requests as may be held wait for one already")
+        self._check_room(ask, max(pool.max_held for pool in pools))
         token = object()
-        self._demand.held(ask.model, token, started)
+        self._demand.held(ask, token, started)
         try:
-            return await self._hold(ask, pools, started, total_left_s)
+            return await self._hold(ask, max(pool.hold_s for pool in pools), started, limits)
         finally:
             self._demand.let_go(ask.model, token)
 
-    async def _hold(self, ask: Ask, pools: list[Pool], started: float, total_left_s: float) -> Picked:
-        hold_s = max(pool.hold_s for pool in pools)
-        limit = started + hold_limit_s(hold_s, self.predicted_prefill_s(ask), total_left_s)
+    def _check_room(self, ask: Ask, most: int) -> None:
+        """Raises if one more request may not be held: its key's own share first (decision 9), then the room."""
+        share = max(1, int(most * _SHARE))
+        if ask.fair_key and most > 0 and self._demand.num_held(ask.model, ask.fair_key) >= share:
+            message = f"{share} of your requests wait for a replica of {ask.model} already"
+            raise HeadraceError("share_exceeded", message, retry_after_s=self._startup_left_s(ask.model))
+        if self._demand.num_held(ask.model) >= most:
+            raise self._no_replica(ask, "as many requests as may be held wait for one already")
+
+    async def _hold(self, ask: Ask, hold_s: float, started: float, limits: Limits) -> Picked:
+        limit = started + hold_limit_s(hold_s, self.predicted_prefill_s(ask), limits.total_s)
         while (left_s := limit - self._clock()) > 0 and not self.draining:
             waiting = asyncio.create_task(self._table.changed.wait())
             await asyncio.wait([waiting], timeout=min(left_s, _LOOK_AGAIN_S))
             await cancel_and_wait(waiting)
-            picked = self._try(ask)
+            picked = self._try(ask, {}, limits)
             if picked is not None:
                 return replace(picked, held_s=self._clock() - started)
         if self.draining:
             raise HeadraceError("draining", "this router is stopping", retry_after_s=_BUSY_RETRY_S)
         raise self._no_replica(ask, "none became ready in time")
 
-    def _try(self, ask: Ask) -> Picked | None:
+    def _try(self, ask: Ask, hits: Mapping[bytes, int], limits: Limits) -> Picked | None:
         """A replica now, or None if it is worth waiting for one. Raises HeadraceError if it is not."""
-        choice = choose(ask, self._table.views(ask.model), self._draws.random())
-        if choice.picked is not None:
-            replica = self._table.get(choice.picked.view.id)
-            assert replica is not None, "a view was made of a replica of the table"
-            replica.breaker.on_pick(self._clock())
-            return Picked(replica, choice)
-        self._refuse(ask, choice)
-        return None
+        choice = choose(ask, self._table.views(ask.model, hits), self._draws.random())
+        if choice.picked is None:
+            self._refuse(ask, choice)
+            return None
+        self._check_deadline(ask, choice, limits)
+        replica = self._table.get(choice.picked.view.id)
+        assert replica is not None, "a view was made of a replica of the table"
+        replica.breaker.on_pick(self._clock())
+        return Picked(replica, choice)
+
+    def _check_deadline(self, ask: Ask, choice: Choice, limits: Limits) -> None:
+        """Raises if the prompts ahead take longer than the request may wait, wherever it went.
+
+        The wait that is told is what it takes until they would not, if nobody else comes.
+        """
+        late_s = []
+        for view in choice.scored:
+            deadline = queue_deadline(
+                ask.budget, self.predicted_prefill_s(ask, view), left_s=limits.queue_s, total_left_s=limits.total_s
+            )
+            if view.queue_s <= deadline.wait_s:
+                return
+            late_s.append(view.queue_s - deadline.wait_s)
+        message = f"the queue of every replica of {ask.model} is longer than the request may wait"
+        raise HeadraceError("queue_deadline", message, retry_after_s=max(0.1, min(late_s)))
 
     def _refuse(self, ask: Ask, choice: Choice) -> None:
         """Raises if replicas are ready and none of them can take this request."""
         if choice.filtered("excluded"):
             raise HeadraceError("busy", "every replica that fits has refused", retry_after_s=_BUSY_RETRY_S)
+        if full := choice.filtered("full"):
+            waits = [view.queue_s / max(1, view.num_waiting) for view in full]
+            message = f"the waiting room of every replica of {ask.model} is full"
+            raise HeadraceError("busy", message, retry_after_s=max(_BUSY_RETRY_S, min(waits)))
         if broken := choice.filtered("breaker"):
             now = self._clock()
             waits = [r.breaker.retry_after_s(now) for view in broken if (r := self._table.get(view.id))]

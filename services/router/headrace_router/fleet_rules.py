@@ -4,8 +4,7 @@ from dataclasses import dataclass
 
 from headrace.v1 import snapshot_pb2
 from headrace_router.deadlines import Budget
-
-_NO_CLASS = Budget(ttft_s=30.0, max_queue_s=30.0)
+from headrace_router.scoring import PATIENT
 
 
 @dataclass(frozen=True)
@@ -51,7 +50,7 @@ class FleetRules:
     def budget(self, slo_class: str) -> Budget:
         """A class that this snapshot does not know yet, or no more, gets the most patient budget that it has."""
         known = self._budgets.get(slo_class)
-        return known or max(self._budgets.values(), key=lambda budget: budget.ttft_s, default=_NO_CLASS)
+        return known or max(self._budgets.values(), key=lambda budget: budget.ttft_s, default=PATIENT)
 
 
 def _pool(row: snapshot_pb2.Pool) -> Pool:

@@ -1,25 +1,59 @@
 """What this router sent where and did not hear of yet (DESIGN section 7). Pure: the clock is an argument.
 
+A decision adds its tokens to a replica's queue while it adds to its load, and to what was sent there lately, which
+fades: who got least lately has the oldest pages to give up.
+
 A decision adds to a replica's load until a load report lists it or UNSEEN_S pass; it is in flight until its outcome is
 reported, once. Knows no replica's own numbers.
 """
 
+import math
 from collections import OrderedDict
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import NamedTuple
 
 UNSEEN_S = 2.0
+RECENT_S = 300.0
 # Outcomes of a gateway that died are never reported.
 FORGOTTEN_S = 3600.0
 
 
 @dataclass(frozen=True)
 class Sent:
-    """One decision; ``at`` in seconds."""
+    """One decision; ``at`` in seconds. ``num_new_tokens`` of its prompt are to be computed; it may come to
+    ``num_bound_tokens`` of KV."""
 
     decision_id: str
     replica_id: str
     epoch: str
     at: float
+    num_new_tokens: int = 0
+    num_bound_tokens: int = 0
+
+
+class Unseen(NamedTuple):
+    """Decisions that no report has listed, and their tokens."""
+
+    num_requests: int = 0
+    num_new_tokens: int = 0
+    num_bound_tokens: int = 0
+
+
+@dataclass
+class _Account:
+    """One replica's."""
+
+    open: set[str] = field(default_factory=set)
+    unseen: OrderedDict[str, Sent] = field(default_factory=OrderedDict)
+    num_new_tokens: int = 0
+    num_bound_tokens: int = 0
+
+    def forget(self, decision_id: str) -> None:
+        """It is not unseen any more."""
+        sent = self.unseen.pop(decision_id, None)
+        if sent is not None:
+            self.num_new_tokens -= sent.num_new_tokens
+            self.num_bound_tokens -= sent.num_bound_tokens
 
 
 class InFlight:
@@ -27,8 +61,8 @@ class InFlight:
 
     def __init__(self) -> None:
         self._open: OrderedDict[str, Sent] = OrderedDict()
-        self._by_replica: dict[str, set[str]] = {}
-        self._unseen: dict[str, OrderedDict[str, float]] = {}
+        self._accounts: dict[str, _Account] = {}
+        self._recent: dict[str, tuple[float, float]] = {}
 
     def __len__(self) -> int:
         return len(self._open)
@@ -37,37 +71,62 @@ class InFlight:
         while self._open and next(iter(self._open.values())).at < sent.at - FORGOTTEN_S:
             self.release(next(iter(self._open)))
         self._open[sent.decision_id] = sent
-        self._by_replica.setdefault(sent.replica_id, set()).add(sent.decision_id)
-        self._unseen.setdefault(sent.replica_id, OrderedDict())[sent.decision_id] = sent.at
+        account = self._accounts.setdefault(sent.replica_id, _Account())
+        account.open.add(sent.decision_id)
+        account.unseen[sent.decision_id] = sent
+        account.num_new_tokens += sent.num_new_tokens
+        account.num_bound_tokens += sent.num_bound_tokens
+        recent = self.num_recent_tokens(sent.replica_id, sent.at)
+        self._recent[sent.replica_id] = (recent + sent.num_new_tokens, sent.at)
 
     def seen(self, replica_id: str, decision_ids: list[str]) -> None:
         """A load report counts these now."""
-        unseen = self._unseen.get(replica_id)
-        for decision_id in decision_ids if unseen else ():
-            unseen.pop(decision_id, None)  # type: ignore[union-attr]
+        account = self._accounts.get(replica_id)
+        for decision_id in decision_ids if account else ():
+            account.forget(decision_id)  # type: ignore[union-attr]
 
     def release(self, decision_id: str) -> Sent | None:
         """The outcome is known; None if it was known already or the decision is not one of ours."""
         sent = self._open.pop(decision_id, None)
         if sent is None:
             return None
-        self._by_replica[sent.replica_id].discard(decision_id)
-        self._unseen[sent.replica_id].pop(decision_id, None)
-        if not self._by_replica[sent.replica_id]:
-            del self._by_replica[sent.replica_id], self._unseen[sent.replica_id]
+        account = self._accounts[sent.replica_id]
+        account.open.discard(decision_id)
+        account.forget(decision_id)
+        if not account.open:
+            del self._accounts[sent.replica_id]
         return sent
 
-    def num_unseen(self, replica_id: str, now: float) -> int:
+    def unseen(self, replica_id: str, now: float) -> Unseen:
         """Decisions of the last UNSEEN_S that no report has listed."""
-        unseen = self._unseen.get(replica_id)
-        while unseen and next(iter(unseen.values())) <= now - UNSEEN_S:
-            unseen.popitem(last=False)
-        return len(unseen) if unseen else 0
+        account = self._accounts.get(replica_id)
+        if account is None:
+            return _NOTHING
+        while account.unseen:
+            decision_id, oldest = next(iter(account.unseen.items()))
+            if oldest.at > now - UNSEEN_S:
+                break
+            account.forget(decision_id)
+        return Unseen(len(account.unseen), account.num_new_tokens, account.num_bound_tokens)
+
+    def num_unseen(self, replica_id: str, now: float) -> int:
+        return self.unseen(replica_id, now).num_requests
 
     def num_open(self, replica_id: str) -> int:
-        return len(self._by_replica.get(replica_id, ()))
+        account = self._accounts.get(replica_id)
+        return len(account.open) if account else 0
+
+    def num_recent_tokens(self, replica_id: str, now: float) -> float:
+        """Prompt tokens that were sent there to be computed, each fading within RECENT_S."""
+        amount, at = self._recent.get(replica_id, (0.0, now))
+        return amount * math.exp((at - now) / RECENT_S)
 
     def drop_replica(self, replica_id: str) -> None:
         """The replica, or this epoch of it, is no more: nothing runs there."""
-        for decision_id in list(self._by_replica.get(replica_id, ())):
+        account = self._accounts.get(replica_id)
+        for decision_id in list(account.open) if account else ():
             self.release(decision_id)
+        self._recent.pop(replica_id, None)
+
+
+_NOTHING = Unseen()

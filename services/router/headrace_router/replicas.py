@@ -6,13 +6,15 @@ control plane came back with nothing) does not end what still answers: it gets G
 
 import asyncio
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from headrace.v1 import fleet_pb2, worker_pb2
 from headrace_router.breaker import Breaker
 from headrace_router.fleet_rules import FleetRules
 from headrace_router.in_flight import InFlight
+from headrace_router.prediction import UNKNOWN, StepCost
+from headrace_router.prefix_index import Group, record_of
 from headrace_router.scoring import View
 
 STALE_S = 3.0
@@ -32,7 +34,9 @@ class Replica:
     connected: bool = False
     load: worker_pb2.Load = field(default_factory=worker_pb2.Load)
     load_at: float = float("-inf")
-    coefficients: dict[str, float] = field(default_factory=dict)
+    cost: StepCost = UNKNOWN
+    record: bytes = b""
+    """Of this epoch, as the prefix index has it."""
     description: worker_pb2.Description | None = None
     breaker: Breaker = field(default_factory=Breaker)
     unlisted_at: float | None = None
@@ -50,7 +54,7 @@ class ReplicaTable:
         self._replicas: dict[str, Replica] = {}
         self._registry_id = ""
         self.listed, self.changed = asyncio.Event(), asyncio.Event()
-        self.last_coefficients: dict[str, dict[str, float]] = {}
+        self.last_cost: dict[str, StepCost] = {}
         """Of the replica of a model that published last: for predictions while none is ready."""
         self.startup_s: dict[str, float] = {}
         """Time from first seen to ready, by model."""
@@ -110,7 +114,7 @@ class ReplicaTable:
         if replica.epoch:
             self._in_flight.drop_replica(replica.row.ref.id)
             replica.first_seen = self._clock()
-        replica.epoch, replica.breaker = epoch, Breaker()
+        replica.epoch, replica.breaker, replica.record = epoch, Breaker(), record_of(replica.row.ref.id, epoch)
         replica.load, replica.load_at = worker_pb2.Load(), float("-inf")
         self._wake()
 
@@ -129,16 +133,23 @@ class ReplicaTable:
         replica.load, replica.load_at = load, self._clock()
 
     def set_coefficients(self, replica: Replica, model: worker_pb2.StepModel) -> None:
-        replica.coefficients = self.last_coefficients[replica.row.model] = dict(model.coefficients)
+        replica.cost = self.last_cost[replica.row.model] = StepCost.of(model.coefficients)
 
-    def views(self, model: str) -> list[View]:
-        """Replicas of a model as they are now."""
+    def groups(self, model: str) -> set[Group]:
+        """Whose pages of this model's prompts have the same keys."""
+        known = (replica.description for replica in self.of_model(model))
+        return {Group(each.kv_context, each.page_tokens) for each in known if each is not None and each.page_tokens}
+
+    def views(self, model: str, hits: Mapping[bytes, int]) -> list[View]:
+        """Replicas of a model as they are now; ``hits``: tokens of the prompt at hand, by record."""
         now = self._clock()
-        return [self._view(replica, now) for replica in self.of_model(model)]
+        return [self._view(replica, now, hits) for replica in self.of_model(model)]
 
-    def _view(self, replica: Replica, now: float) -> View:
-        row, described = replica.row, replica.description
+    def _view(self, replica: Replica, now: float, hits: Mapping[bytes, int]) -> View:
+        row, described, load = replica.row, replica.description, replica.load
         pool = self._rules.pools.get(row.pool)
+        page_tokens = described.page_tokens if described else 0
+        unseen = self._in_flight.unseen(row.ref.id, now)
         context = described.max_context_tokens if described else 0
         sequence = pool.max_sequence_tokens if pool else 0
         return View(
@@ -155,10 +166,20 @@ class ReplicaTable:
             connected=replica.connected,
             breaker_open=not replica.breaker.admits(now),
             fresh=now - replica.load_at <= STALE_S,
-            num_running=replica.load.num_running,
-            num_waiting=replica.load.num_waiting,
-            num_unseen=self._in_flight.num_unseen(row.ref.id, now),
+            num_running=load.num_running,
+            num_waiting=load.num_waiting,
+            max_waiting=load.max_waiting,
+            num_queued_tokens=load.num_queued_tokens,
+            num_held_tokens=load.num_held_pages * page_tokens,
+            num_promised_tokens=load.num_promised_pages * page_tokens,
+            num_pool_tokens=load.num_total_pages * page_tokens,
+            num_unseen=unseen.num_requests,
+            num_unseen_tokens=unseen.num_new_tokens,
+            num_unseen_bound_tokens=unseen.num_bound_tokens,
             num_in_flight=self._in_flight.num_open(row.ref.id),
+            num_recent_tokens=self._in_flight.num_recent_tokens(row.ref.id, now),
+            num_hit_tokens=hits.get(replica.record, 0),
+            cost=replica.cost,
         )
 
     def _list(self, row: fleet_pb2.Replica) -> None:

@@ -1,15 +1,35 @@
 """Which replica: compatibility, then readiness, then one score. Pure: the same state and draw give the same choice.
 
-Version 0 of the score is load alone, in requests; whoever knows what a replica's cache holds adds a term to it. Knows
-no stream, no clock and no message.
+    score = predicted time to first token + inter-token pressure + memory pressure - session credit
+
+each without a unit, lower is better. Two things stand beside the score. A replica over its share of the load is passed
+over whatever its cache holds (bounded loads, arXiv:1608.01350), so that a hot prefix cannot overload it; and among near
+ties two are drawn and the less loaded one is taken (power of two choices, Mitzenmacher 2001), so that several routers
+with the same picture do not all pick the same replica. Knows no stream, no clock and no message.
 """
 
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from hashlib import blake2b
 from typing import Literal, NamedTuple
 
-Why = Literal["", "incompatible", "context", "features", "not_ready", "breaker", "excluded"]
+from headrace_router.deadlines import Budget
+from headrace_router.prediction import NOMINAL, UNKNOWN, StepCost
+
+Why = Literal["", "incompatible", "context", "features", "not_ready", "breaker", "excluded", "full", "spread"]
+TERMS = ("ttft", "inter_token", "memory", "session")
+PATIENT = Budget(ttft_s=30.0, max_queue_s=30.0)
+"""The class of a request that has none."""
+# Times are measured in prompts of the request's own length, but not below this share of the TTFT budget: who has 30 s
+# does not care for milliseconds.
+FLOOR_SHARE = 1 / 20
+UNSTATED_INTER_TOKEN_S = 0.1
+SESSION_CREDIT = 0.15
+NEAR = 0.05
+# A replica may carry a quarter more than its share of the requests, and this many beside.
+MOST_OF_MEAN = 1.25
+SPREAD_SLACK = 2.0
 
 
 @dataclass(frozen=True)
@@ -20,16 +40,25 @@ class Ask:
     revision: str = ""
     """Empty: any that is there, for during a rollout old and new replicas serve side by side."""
     slo_class: str = ""
+    budget: Budget = PATIENT
     num_prompt_tokens: int = 0
     max_output_tokens: int = 0
+    n: int = 1
     grammar: bool = False
     logprobs: bool = False
     excluded: frozenset[str] = frozenset()
+    session: str = ""
+    fair_key: str = ""
 
     @property
     def num_tokens(self) -> int:
         """The longest that one choice can become."""
         return self.num_prompt_tokens + self.max_output_tokens
+
+    @property
+    def num_bound_tokens(self) -> int:
+        """Tokens of KV that it may come to, all choices together."""
+        return self.num_prompt_tokens + self.max_output_tokens * self.n
 
 
 class View(NamedTuple):
@@ -54,24 +83,53 @@ class View(NamedTuple):
     """Its load report is recent."""
     num_running: int = 0
     num_waiting: int = 0
+    max_waiting: int = 0
+    """0 = not known: no limit."""
+    num_queued_tokens: int = 0
+    """Prompt tokens that are not computed yet."""
+    num_held_tokens: int = 0
+    num_promised_tokens: int = 0
+    num_pool_tokens: int = 0
     num_unseen: int = 0
-    """Own decisions that no report has listed yet."""
+    """Own decisions that no report has listed yet; their prompt tokens to compute, and all they may come to."""
+    num_unseen_tokens: int = 0
+    num_unseen_bound_tokens: int = 0
     num_in_flight: int = 0
     """Own decisions whose outcome is not reported yet."""
+    num_recent_tokens: float = 0.0
+    """What was sent there lately, fading."""
+    num_hit_tokens: int = 0
+    """Leading tokens of this prompt that its cache is said to hold."""
+    cost: StepCost = UNKNOWN
+
+    @property
+    def num_requests(self) -> int:
+        """Its load. An old report says nothing; what this router sent there and did not get back is known."""
+        return self.num_running + self.num_waiting + self.num_unseen if self.fresh else self.num_in_flight
+
+    @property
+    def num_tokens_ahead(self) -> int:
+        return (self.num_queued_tokens if self.fresh else 0) + self.num_unseen_tokens
+
+    @property
+    def queue_s(self) -> float:
+        """Seconds that the prompts ahead take; 0 while nothing is known."""
+        return self.cost.queue_s(self.num_tokens_ahead)
 
 
 class Candidate(NamedTuple):
-    """What became of one replica in a decision; ``why`` is empty if it was scored."""
+    """What became of one replica in a decision; ``why`` is empty if it could be picked."""
 
     view: View
     why: Why = ""
     detail: str = ""
     score: float = 0.0
+    parts: tuple[float, ...] = ()
 
     @property
     def terms(self) -> dict[str, float]:
         """Parts of the score by name; they sum to it."""
-        return {} if self.why else _terms(self.view)
+        return dict(zip(TERMS, self.parts, strict=False))
 
 
 @dataclass(frozen=True)
@@ -84,38 +142,103 @@ class Choice:
     def filtered(self, why: Why) -> list[View]:
         return [candidate.view for candidate in self.candidates if candidate.why == why]
 
+    @property
+    def scored(self) -> list[View]:
+        """Replicas that can serve it, whether or not they were passed over for their load."""
+        return [candidate.view for candidate in self.candidates if candidate.parts]
+
 
 def choose(ask: Ask, views: Sequence[View], draw: float) -> Choice:
-    """The best replica; ``draw`` in [0, 1) decides between equals. None fits: ``picked`` is None."""
+    """The best replica; ``draw`` in [0, 1) decides between near ties. None fits: ``picked`` is None."""
     assert 0 <= draw < 1, "a draw lies in [0, 1)"
-    candidates = tuple(_judge(ask, view) for view in views)
-    best: list[Candidate] = []
-    best_rank = (True, math.inf)
-    for candidate in candidates:
-        # A replica whose load is known goes before one whose load is guessed.
-        rank = (not candidate.view.fresh, candidate.score)
-        if candidate.why or rank > best_rank:
-            continue
-        if rank < best_rank:
-            best, best_rank = [], rank
-        best.append(candidate)
-    return Choice(candidates, best[int(draw * len(best))] if best else None)
+    refusals = [_refusal(ask, view) for view in views]
+    fit = [view for view, (why, _) in zip(views, refusals, strict=True) if not why]
+    if not fit:
+        return Choice(tuple(Candidate(view, *refusal) for view, refusal in zip(views, refusals, strict=True)))
+    score = _Scoring(ask, fit)
+    candidates = tuple(
+        Candidate(view, why, detail) if why else score.candidate(view)
+        for view, (why, detail) in zip(views, refusals, strict=True)
+    )
+    # A replica whose load is known goes before one whose load is guessed.
+    ranked = [each for each in candidates if not each.why]
+    ranked = [each for each in ranked if each.view.fresh] or ranked
+    best = min((each.score for each in ranked), default=math.inf)
+    return Choice(candidates, _less_loaded([each for each in ranked if each.score <= best + NEAR], draw))
 
 
-def _judge(ask: Ask, view: View) -> Candidate:
-    why, detail = _refusal(ask, view)
-    return Candidate(view, why, detail) if why else Candidate(view, score=sum(_terms(view).values()))
+def num_new_tokens(ask: Ask, view: View) -> int:
+    """Prompt tokens to compute there; a full hit recomputes the last one (decision 15)."""
+    return max(1, ask.num_prompt_tokens - view.num_hit_tokens) if ask.num_prompt_tokens else 0
 
 
-def _terms(view: View) -> dict[str, float]:
-    # An old report says nothing; what this router sent there and did not get back is known (decision 18).
-    if not view.fresh:
-        return {"in_flight": float(view.num_in_flight)}
-    return {
-        "running": float(view.num_running),
-        "waiting": float(view.num_waiting),
-        "unseen": float(view.num_unseen),
-    }
+class _Scoring:
+    """What the replicas of one decision are measured by."""
+
+    def __init__(self, ask: Ask, fit: Sequence[View]) -> None:
+        self._ask = ask
+        known = any(view.cost != UNKNOWN for view in fit)
+        self._default = NOMINAL
+        if known:
+            # One that has published nothing yet is taken for like the others.
+            self._default = next(view.cost for view in fit if view.cost != UNKNOWN)
+        whole_s = min(self._cost(view).prefill_s(ask.num_prompt_tokens) for view in fit)
+        self._scale_s = max(whole_s, ask.budget.ttft_s * FLOOR_SHARE)
+        self._inter_token_s = ask.budget.inter_token_s or UNSTATED_INTER_TOKEN_S
+        peers = [view for view in fit if view.fresh] or fit
+        pools = [view.num_pool_tokens for view in peers]
+        self._weighted = all(pools)
+        self._weights = sum(pools) if self._weighted else len(peers)
+        self._num_requests = sum(view.num_requests for view in peers) + 1
+        self._home = max(fit, key=lambda view: _kinship(ask.session, view.id)).id if ask.session else ""
+
+    def candidate(self, view: View) -> Candidate:
+        parts = self._parts(view)
+        load, most = view.num_requests + 1, self._most(view)
+        score = sum(parts)
+        if load > most:
+            return Candidate(view, "spread", f"{load} requests, its share is {most:.1f}", score, parts)
+        return Candidate(view, score=score, parts=parts)
+
+    def _parts(self, view: View) -> tuple[float, float, float, float]:
+        ask, cost = self._ask, self._cost(view)
+        num_new = num_new_tokens(ask, view)
+        ttft_s = cost.queue_s(view.num_tokens_ahead) + cost.prefill_s(num_new, ask.num_prompt_tokens - num_new)
+        rows = view.num_requests + ask.n
+        context = (view.num_held_tokens if view.fresh else 0) + view.num_unseen_bound_tokens + ask.num_prompt_tokens
+        memory = 0.0
+        if view.num_pool_tokens:
+            promised = (view.num_promised_tokens if view.fresh else 0) + view.num_unseen_bound_tokens
+            memory = (promised + ask.num_bound_tokens) / view.num_pool_tokens
+        return (
+            ttft_s / self._scale_s,
+            cost.decode_s(rows, context) / self._inter_token_s,
+            memory,
+            -SESSION_CREDIT if view.id == self._home else 0.0,
+        )
+
+    def _most(self, view: View) -> float:
+        """Requests that it may carry, this one included."""
+        weight = view.num_pool_tokens if self._weighted else 1
+        return MOST_OF_MEAN * self._num_requests * weight / self._weights + SPREAD_SLACK
+
+    def _cost(self, view: View) -> StepCost:
+        return self._default if view.cost == UNKNOWN else view.cost
+
+
+def _kinship(session: str, replica_id: str) -> bytes:
+    """Rendezvous hashing: every router finds the same home for a session, and few move when replicas come and go."""
+    return blake2b(f"{session}\0{replica_id}".encode(), digest_size=8).digest()
+
+
+def _less_loaded(near: Sequence[Candidate], draw: float) -> Candidate | None:
+    """Of two drawn without replacement."""
+    if len(near) < 2:
+        return near[0] if near else None
+    first, rest = divmod(draw * len(near), 1.0)
+    second = int(rest * (len(near) - 1))
+    pair = (near[int(first)], near[second + (second >= int(first))])
+    return min(pair, key=lambda each: (each.view.num_requests, each.view.num_recent_tokens))
 
 
 def _refusal(ask: Ask, view: View) -> tuple[Why, str]:
@@ -131,6 +254,8 @@ def _refusal(ask: Ask, view: View) -> tuple[Why, str]:
         return "context", f"context of {view.max_context_tokens} tokens"
     if view.id in ask.excluded:
         return "excluded", "excluded by the caller"
+    if view.fresh and 0 < view.max_waiting <= view.num_waiting:
+        return "full", f"{view.num_waiting} wait, as many as may"
     return ("breaker", "breaker open") if view.breaker_open else ("", "")
 
 

@@ -8,17 +8,18 @@ from collections.abc import Callable
 from typing import Any
 
 from headrace.v1 import response_pb2, routing_pb2, routing_pb2_grpc
+from headrace.v1.prefix_chain import DIGEST_BYTES
 from headrace_kit import telemetry
 from headrace_kit.errors import HeadraceError
 from headrace_router import breaker, decisions
 from headrace_router.deadlines import queue_deadline
 from headrace_router.decisions import Decision, DecisionLog
 from headrace_router.demand import Demand
-from headrace_router.dispatcher import Dispatcher, Picked
+from headrace_router.dispatcher import Dispatcher, Limits, Picked
 from headrace_router.fleet_rules import FleetRules
 from headrace_router.in_flight import InFlight, Sent
 from headrace_router.replicas import ReplicaTable
-from headrace_router.scoring import Ask
+from headrace_router.scoring import Ask, num_new_tokens
 
 log = logging.getLogger(__name__)
 OUTCOMES = ("completed", "incomplete", "cancelled", "refused", "failed", "lost")
@@ -43,9 +44,10 @@ class RouterServicer(routing_pb2_grpc.RouterServicer):
         self._jitter = random.Random()
 
     async def Route(self, request: Any, context: Any) -> routing_pb2.RouteResponse:
-        started, ask = self._clock(), _to_ask(request)
-        self._demand.arrived(ask, request.bounds.n or 1)
-        picked = await self._dispatcher.pick(ask, request.total_deadline_ms / 1000)
+        started, ask = self._clock(), _to_ask(request, self._rules)
+        self._demand.arrived(ask)
+        limits = Limits(request.queue_deadline_ms / 1000, request.total_deadline_ms / 1000)
+        picked = await self._dispatcher.pick(ask, limits, request.chain)
         _decided.labels("yes" if picked.held_s else "no").inc()
         if not picked.held_s:
             _seconds.observe(self._clock() - started)
@@ -68,17 +70,16 @@ class RouterServicer(routing_pb2_grpc.RouterServicer):
         return entry.explanation()
 
     def _decide(self, request: Any, ask: Ask, picked: Picked) -> routing_pb2.RouteResponse:
-        replica, now = picked.replica, self._clock()
+        replica, view, now = picked.replica, picked.view, self._clock()
         decision_id, why = secrets.token_hex(8), decisions.sentence(picked.choice)
-        ref = response_pb2.ReplicaRef(
-            id=replica.row.ref.id, epoch=replica.epoch or replica.row.ref.epoch, endpoint=replica.row.ref.endpoint
-        )
-        self._in_flight.add(Sent(decision_id, ref.id, ref.epoch, now))
+        ref = response_pb2.ReplicaRef(id=view.id, epoch=view.epoch, endpoint=replica.row.ref.endpoint)
+        num_new = num_new_tokens(ask, view)
+        self._in_flight.add(Sent(decision_id, ref.id, ref.epoch, now, num_new, ask.num_bound_tokens))
         decided_at_ms = round(time.time() * 1000)
         self._decisions.add(
             Decision(decision_id, request.response_id, request.attempt, picked.choice, why, decided_at_ms)
         )
-        budget, prefill_s = self._rules.budget(ask.slo_class), self._dispatcher.predicted_prefill_s(ask, replica)
+        budget, prefill_s = ask.budget, self._dispatcher.predicted_prefill_s(ask, view)
         total_left_s = (
             max(0.001, request.total_deadline_ms / 1000 - picked.held_s) if request.total_deadline_ms else 0.0
         )
@@ -91,6 +92,7 @@ class RouterServicer(routing_pb2_grpc.RouterServicer):
             kv_context=described.kv_context,
             page_tokens=described.page_tokens,
             predicted_prefill_ms=prefill_s * 1000,
+            num_predicted_hit_tokens=ask.num_prompt_tokens - num_new,
             queue_deadline_ms=max(1, round(deadline.wait_s * 1000)),
             ttft_infeasible=deadline.infeasible,
             why=why,
@@ -114,19 +116,25 @@ class RouterServicer(routing_pb2_grpc.RouterServicer):
                 log.warning("breaker_changed", extra=facts)
 
 
-def _to_ask(request: Any) -> Ask:
+def _to_ask(request: Any, rules: FleetRules) -> Ask:
     """Raises InvalidRequest naming the field."""
     if not request.model:
         raise HeadraceError("invalid_argument", "is missing", field="model")
     if not request.response_id:
         raise HeadraceError("invalid_argument", "is missing", field="response_id")
+    if len(request.chain) % DIGEST_BYTES:
+        raise HeadraceError("invalid_argument", f"is no multiple of {DIGEST_BYTES} bytes", field="chain")
     return Ask(
         model=request.model,
         revision=request.revision,
         slo_class=request.slo_class,
+        budget=rules.budget(request.slo_class),
         num_prompt_tokens=request.bounds.num_prompt_tokens,
         max_output_tokens=request.bounds.max_output_tokens,
+        n=request.bounds.n or 1,
         grammar=request.features.grammar,
         logprobs=request.features.logprobs,
         excluded=frozenset(request.excluded),
+        session=request.session,
+        fair_key=request.fair_key,
     )

@@ -13,13 +13,13 @@ import grpc
 from headrace.v1 import worker_pb2, worker_pb2_grpc
 from headrace_kit import channels
 from headrace_kit.channels import Tls
-from headrace_kit.lifecycle import backoff_s, cancel_and_wait
+from headrace_kit.lifecycle import backoff_s
+from headrace_router.per_replica import PerReplica
 from headrace_router.replicas import Replica, ReplicaTable
 
 log = logging.getLogger(__name__)
 _DESCRIBE_S = 5.0
 _BACKOFF_CAP_S = 2.0
-_SWEEP_S = 1.0
 
 
 @dataclass(frozen=True)
@@ -76,36 +76,6 @@ class Watcher:
         table.set_connected(replica, True)
 
 
-class Watchers:
+def watchers(table: ReplicaTable, credentials: Credentials) -> PerReplica:
     """One watcher per listed replica."""
-
-    def __init__(self, table: ReplicaTable, credentials: Credentials) -> None:
-        self._table, self._credentials = table, credentials
-        self._tasks: dict[str, tuple[Replica, asyncio.Task[None]]] = {}
-
-    async def run(self) -> None:
-        """For ever; a watcher that crashes ends all of them, for the supervisor to start anew."""
-        try:
-            while True:
-                listed = self._table.listed
-                self._table.drop_unlisted()
-                await self._adjust()
-                waiting = asyncio.create_task(listed.wait())
-                await asyncio.wait([waiting], timeout=_SWEEP_S)
-                await cancel_and_wait(waiting)
-        finally:
-            await cancel_and_wait(*(task for _, task in self._tasks.values()))
-            self._tasks.clear()
-
-    async def _adjust(self) -> None:
-        for replica_id, (replica, task) in list(self._tasks.items()):
-            if task.done():
-                task.result()
-            if self._table.get(replica_id) is not replica:
-                del self._tasks[replica_id]
-                await cancel_and_wait(task)
-        for replica in self._table:
-            replica_id = replica.row.ref.id
-            if replica_id not in self._tasks:
-                watcher = Watcher(self._table, replica, self._credentials)
-                self._tasks[replica_id] = (replica, asyncio.create_task(watcher.run(), name=f"watch {replica_id}"))
+    return PerReplica(table, "watch", lambda replica: Watcher(table, replica, credentials).run())

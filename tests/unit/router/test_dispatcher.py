@@ -9,7 +9,8 @@ import pytest
 from headrace.v1 import worker_pb2
 from headrace_kit.errors import HeadraceError
 from headrace_router.demand import Demand
-from headrace_router.dispatcher import Dispatcher
+from headrace_router.dispatcher import Dispatcher, Limits
+from headrace_router.prefix_index import NoIndex
 from headrace_router.scoring import Ask
 from tests.unit.router.fakes import Fleet, full, row, until
 
@@ -17,7 +18,7 @@ ASK = Ask(model="m", slo_class="standard", num_prompt_tokens=100, max_output_tok
 
 
 def dispatcher(fleet: Fleet, demand: Demand | None = None) -> Dispatcher:
-    return Dispatcher(fleet.rules, fleet.table, demand or Demand(), random.Random(1))
+    return Dispatcher(fleet.rules, fleet.table, demand or Demand(), NoIndex(), random.Random(1))
 
 
 def fleet_of(*ready: str, **pool: object) -> Fleet:
@@ -29,12 +30,12 @@ def fleet_of(*ready: str, **pool: object) -> Fleet:
 
 async def refusal(fleet: Fleet, ask: Ask = ASK, total_left_s: float = 0.0) -> HeadraceError:
     with pytest.raises(HeadraceError) as caught:
-        await dispatcher(fleet).pick(ask, total_left_s)
+        await dispatcher(fleet).pick(ask, Limits(total_s=total_left_s))
     return caught.value
 
 
 async def test_a_ready_replica_is_picked_at_once() -> None:
-    picked = await dispatcher(fleet_of("w-1")).pick(ASK, 0.0)
+    picked = await dispatcher(fleet_of("w-1")).pick(ASK)
     assert picked.replica.row.ref.id == "w-1"
     assert picked.held_s < 0.1
 
@@ -42,7 +43,7 @@ async def test_a_ready_replica_is_picked_at_once() -> None:
 async def test_from_zero_the_request_is_held_until_one_is_ready() -> None:
     """B156."""
     fleet, demand = fleet_of(), Demand()
-    held = asyncio.create_task(dispatcher(fleet, demand).pick(ASK, 60.0))
+    held = asyncio.create_task(dispatcher(fleet, demand).pick(ASK, Limits(total_s=60.0)))
     await until(lambda: demand.num_held("m") == 1)
     fleet.ready("w-1")
     picked = await held
@@ -67,10 +68,10 @@ async def test_a_full_hold_room_refuses_at_once() -> None:
     """B156: hold queue 100: the 101st gets 503 with Retry-After."""
     fleet, demand = fleet_of(max_held=100), Demand()
     one = dispatcher(fleet, demand)
-    held = [asyncio.create_task(one.pick(ASK, 0.0)) for _ in range(100)]
+    held = [asyncio.create_task(one.pick(ASK)) for _ in range(100)]
     await until(lambda: demand.num_held("m") == 100)
     with pytest.raises(HeadraceError) as caught:
-        await one.pick(ASK, 0.0)
+        await one.pick(ASK)
     assert caught.value.reason == "no_replica"
     assert caught.value.retry_after_s is not None
     fleet.ready("w-1")
@@ -80,7 +81,7 @@ async def test_a_full_hold_room_refuses_at_once() -> None:
 
 async def test_a_client_that_goes_away_leaves_the_hold_room() -> None:
     fleet, demand = fleet_of(), Demand()
-    held = asyncio.create_task(dispatcher(fleet, demand).pick(ASK, 0.0))
+    held = asyncio.create_task(dispatcher(fleet, demand).pick(ASK))
     await until(lambda: demand.num_held("m") == 1)
     held.cancel()
     await asyncio.wait([held])
@@ -95,8 +96,8 @@ async def test_retry_after_is_what_is_left_of_a_start_up() -> None:
     fleet.say_ready("w-1")
     fleet.table.apply(full(row("w-2")))
     now[0] = 55.0
-    one = Dispatcher(fleet.rules, fleet.table, Demand(), random.Random(1), clock=lambda: now[0])
-    task = asyncio.create_task(one.pick(ASK, 0.001))
+    one = Dispatcher(fleet.rules, fleet.table, Demand(), NoIndex(), random.Random(1), clock=lambda: now[0])
+    task = asyncio.create_task(one.pick(ASK, Limits(total_s=0.001)))
     await asyncio.sleep(0)
     now[0] = 56.0
     with pytest.raises(HeadraceError) as caught:
@@ -127,7 +128,7 @@ async def test_a_half_open_replica_gets_one_request() -> None:
     assert replica is not None
     for _ in range(5):
         replica.breaker.on_outcome("fault", time.monotonic() - 10, 1.0)
-    assert (await dispatcher(fleet).pick(ASK, 0.0)).replica is replica
+    assert (await dispatcher(fleet).pick(ASK)).replica is replica
     assert (await refusal(fleet)).reason == "no_replica"
 
 
@@ -157,7 +158,7 @@ async def test_a_fleet_that_keeps_no_replica_is_not_waited_for() -> None:
 
 async def test_who_is_held_when_the_router_stops_is_told_so() -> None:
     one = dispatcher(fleet_of())
-    held = asyncio.create_task(one.pick(ASK, 0.0))
+    held = asyncio.create_task(one.pick(ASK))
     await asyncio.sleep(0)
     one.draining = True
     with pytest.raises(HeadraceError, match="stopping"):
@@ -171,4 +172,5 @@ async def test_prediction_while_none_is_ready_is_that_of_the_last_replica() -> N
     fleet.table.set_coefficients(replica, worker_pb2.StepModel(coefficients={"tokens": 0.01}))
     one = dispatcher(fleet)
     assert one.predicted_prefill_s(ASK) == pytest.approx(1.0)
-    assert one.predicted_prefill_s(ASK, replica) == pytest.approx(1.0)
+    (view,) = fleet.table.views("m", {replica.record: 60})
+    assert one.predicted_prefill_s(ASK, view) == pytest.approx(0.4)

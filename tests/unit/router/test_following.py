@@ -18,7 +18,8 @@ from headrace_router.fleet_rules import FleetRules
 from headrace_router.replicas import ReplicaTable
 from headrace_router.reporting import DemandReporter, ModelHealth
 from headrace_router.roster import Roster
-from headrace_router.watcher import Credentials, Watchers
+from headrace_router.scoring import Ask
+from headrace_router.watcher import Credentials, watchers
 from tests.unit.router.fakes import READY, Fleet, full, row, until
 
 TOKEN = "following-test-token"
@@ -123,7 +124,7 @@ async def test_the_list_is_there_without_a_control_plane_once_it_was_known(
 
 
 def watch(table: ReplicaTable) -> "asyncio.Task[None]":
-    return asyncio.create_task(Watchers(table, Credentials("r", TOKEN, None)).run())
+    return asyncio.create_task(watchers(table, Credentials("r", TOKEN, None)).run())
 
 
 async def test_readiness_load_and_coefficients_are_the_replicas_own_word(
@@ -135,13 +136,13 @@ async def test_readiness_load_and_coefficients_are_the_replicas_own_word(
     fleet.table.apply(full(row("w-1", endpoint=listener.address)))
     servicer.say(state=worker_pb2.REPLICA_STATE_LOADING)
     servicer.say(load=worker_pb2.Load())
-    await until(lambda: fleet.table.views("m")[0].connected)
+    await until(lambda: fleet.table.views("m", {})[0].connected)
     assert (fleet.table.num_ready("m"), servicer.num_described) == (0, 0)
     servicer.say(state=READY)
     servicer.say(load=worker_pb2.Load(num_running=3))
     servicer.say(step_model=worker_pb2.StepModel(coefficients={"step": 0.5}))
-    await until(lambda: fleet.table.last_coefficients.get("m"))
-    view = fleet.table.views("m")[0]
+    await until(lambda: fleet.table.last_cost.get("m"))
+    view = fleet.table.views("m", {})[0]
     assert (view.state, view.num_running, view.fresh) == ("ready", 3, True)
     replica = fleet.table.get("w-1")
     assert replica is not None
@@ -167,7 +168,7 @@ async def test_a_replica_whose_watch_breaks_is_not_ready_until_it_is_back(
     again = await serve(worker_pb2_grpc.add_EngineServicer_to_server, servicer, listener.address)
     servicer.say(state=READY)
     await until(lambda: fleet.table.num_ready("m") == 1)
-    assert fleet.table.views("m")[0].epoch == "e2"
+    assert fleet.table.views("m", {})[0].epoch == "e2"
     task.cancel()
     await asyncio.wait([task])
     await again.stop(0)
@@ -183,7 +184,7 @@ async def test_a_cache_reset_is_seen_with_the_next_report(engine: tuple[Engine, 
     await until(lambda: fleet.table.num_ready("m") == 1)
     servicer.epoch = "e2"
     servicer.say(load=worker_pb2.Load(num_running=1))
-    await until(lambda: fleet.table.views("m")[0].num_running == 1)
+    await until(lambda: fleet.table.views("m", {})[0].num_running == 1)
     replica = fleet.table.get("w-1")
     assert replica is not None
     assert replica.description is not None
@@ -195,13 +196,13 @@ async def test_a_cache_reset_is_seen_with_the_next_report(engine: tuple[Engine, 
 async def test_a_replica_that_leaves_the_list_is_watched_no_more(engine: tuple[Engine, GrpcListener]) -> None:
     servicer, listener = engine
     fleet = Fleet(time.monotonic)
-    watchers = Watchers(fleet.table, Credentials("r", TOKEN, None))
-    task = asyncio.create_task(watchers.run())
+    each = watchers(fleet.table, Credentials("r", TOKEN, None))
+    task = asyncio.create_task(each.run())
     fleet.table.apply(full(row("w-1", endpoint=listener.address)))
     servicer.say(state=READY)
     await until(lambda: fleet.table.num_ready("m") == 1)
     fleet.table.apply(full(revision=2))
-    await until(lambda: not watchers._tasks)
+    await until(lambda: not each._tasks)
     task.cancel()
     await asyncio.wait([task])
 
@@ -233,7 +234,7 @@ async def test_demand_is_reported_each_second_also_when_there_is_none(
     servicer, channel = registry
     monkeypatch.setattr("headrace_router.reporting.INTERVAL_S", 0.01)
     demand = Demand()
-    demand.held("m", "token", time.monotonic())
+    demand.held(Ask(model="m"), "token", time.monotonic())
     task = asyncio.create_task(DemandReporter(demand, channel, "router-1").run())
     await until(lambda: servicer.demand)
     first = servicer.demand[0]

@@ -1,9 +1,12 @@
 """Own decisions: counted until seen, released once, never leaking."""
 
+import math
+
+import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from headrace_router.in_flight import FORGOTTEN_S, UNSEEN_S, InFlight, Sent
+from headrace_router.in_flight import FORGOTTEN_S, RECENT_S, UNSEEN_S, InFlight, Sent
 
 
 def sent(name: str, replica_id: str = "w-1", at: float = 0.0) -> Sent:
@@ -52,6 +55,16 @@ def test_a_replica_that_is_no_more_carries_nothing() -> None:
     assert flight.release("d1") is None
 
 
+def test_what_was_sent_lately_fades_and_is_void_with_the_replica() -> None:
+    flight = InFlight()
+    flight.add(Sent("d1", "w-1", "e1", 0.0, 1000))
+    flight.release("d1")
+    assert flight.num_recent_tokens("w-1", 0.0) == 1000
+    assert flight.num_recent_tokens("w-1", RECENT_S) == pytest.approx(1000 / math.e)
+    flight.drop_replica("w-1")
+    assert flight.num_recent_tokens("w-1", 0.0) == 0
+
+
 class InFlightMachine(RuleBasedStateMachine):
     """B91: requests are sent, seen, released at random, replicas die; counts equal those of a plain list."""
 
@@ -64,10 +77,10 @@ class InFlightMachine(RuleBasedStateMachine):
         self.open: dict[str, Sent] = {}
         self.seen: set[str] = set()
 
-    @rule(replica_id=replicas)
-    def send(self, replica_id: str) -> None:
+    @rule(replica_id=replicas, num_tokens=st.integers(0, 1000))
+    def send(self, replica_id: str, num_tokens: int) -> None:
         self.count += 1
-        entry = sent(f"d{self.count}", replica_id, self.now)
+        entry = Sent(f"d{self.count}", replica_id, "e1", self.now, num_tokens, 2 * num_tokens)
         self.flight.add(entry)
         self.open[entry.decision_id] = entry
 
@@ -99,12 +112,13 @@ class InFlightMachine(RuleBasedStateMachine):
             mine = [entry for entry in self.open.values() if entry.replica_id == name]
             unseen = [e for e in mine if e.decision_id not in self.seen and e.at > self.now - UNSEEN_S]
             assert self.flight.num_open(name) == len(mine)
-            assert self.flight.num_unseen(name, self.now) == len(unseen)
+            tokens = (sum(e.num_new_tokens for e in unseen), sum(e.num_bound_tokens for e in unseen))
+            assert self.flight.unseen(name, self.now) == (len(unseen), *tokens)
 
     def teardown(self) -> None:
         for name in list(self.open):
             self.flight.release(name)
-        assert (self.flight._open, self.flight._by_replica, self.flight._unseen) == ({}, {}, {})
+        assert (self.flight._open, self.flight._accounts) == ({}, {})
 
 
 TestInFlightMachine = InFlightMachine.TestCase

@@ -24,7 +24,7 @@ def ids(table: ReplicaTable) -> set[str]:
 
 
 def only_view(fleet: Fleet) -> View:
-    (view,) = fleet.table.views("m")
+    (view,) = fleet.table.views("m", {})
     return view
 
 

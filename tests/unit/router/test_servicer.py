@@ -11,6 +11,7 @@ from headrace_kit.errors import InvalidRequest
 from headrace_router.decisions import DecisionLog
 from headrace_router.demand import Demand
 from headrace_router.dispatcher import Dispatcher
+from headrace_router.prefix_index import NoIndex, PrefixIndex
 from headrace_router.servicer import RouterServicer
 from tests.unit.router.fakes import Fleet
 
@@ -18,9 +19,9 @@ from tests.unit.router.fakes import Fleet
 class Router:
     """A servicer over a fleet, called as a gateway calls it."""
 
-    def __init__(self, fleet: Fleet, num_explained: int = 100) -> None:
+    def __init__(self, fleet: Fleet, num_explained: int = 100, index: PrefixIndex | None = None) -> None:
         self.fleet, self.demand = fleet, Demand()
-        dispatcher = Dispatcher(fleet.rules, fleet.table, self.demand, random.Random(1))
+        dispatcher = Dispatcher(fleet.rules, fleet.table, self.demand, index or NoIndex(), random.Random(1))
         self.servicer = RouterServicer(
             fleet.rules, fleet.table, fleet.in_flight, dispatcher, self.demand, DecisionLog(num_explained)
         )

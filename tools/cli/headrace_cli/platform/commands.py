@@ -36,7 +36,7 @@ def _own_flags(service: str, state: StateDir, addresses: Addresses, fleet: Path 
         case "policy":
             return {"controlplane": target["controlplane"], "redis": f"unix://{state.redis_socket}"}
         case "router":
-            return {"controlplane": target["controlplane"]}
+            return {"controlplane": target["controlplane"], "redis": f"unix://{state.redis_socket}"}
         case _:
             return {
                 "controlplane": target["controlplane"],
