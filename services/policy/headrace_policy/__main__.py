@@ -11,6 +11,7 @@ from headrace_policy.allowance import Allowance
 from headrace_policy.book import Shelf
 from headrace_policy.bookkeeper import Bookkeeper
 from headrace_policy.config import PolicyConfig
+from headrace_policy.guard import Guard
 from headrace_policy.journal import Journal
 from headrace_policy.jwks import Jwks
 from headrace_policy.jwt_identity import Issuer
@@ -18,6 +19,7 @@ from headrace_policy.readiness import RedisHealth
 from headrace_policy.redis_ledger import RedisLedger
 from headrace_policy.redis_link import RedisLink
 from headrace_policy.regrets import Regrets
+from headrace_policy.screening.doorway import Doorway
 from headrace_policy.servicer import Desk, PolicyServicer
 
 
@@ -29,7 +31,11 @@ async def build(config: PolicyConfig, host: Host) -> None:
     journal = Journal(config.state_dir / "journal.sqlite")
     bookkeeper = Bookkeeper(shelf, ledger, link, journal)
     regrets = Regrets(shelf, bookkeeper)
-    admitter = Admitter(shelf, ledger, Allowance(), regrets)
+    gateway = channels.connect(config.guard_gateway, token=None) if config.guard_gateway else None
+    if gateway is not None:
+        host.on_close(gateway.close)
+    guard = Guard(gateway, lambda: shelf.book.secret)
+    admitter = Admitter(shelf, ledger, Allowance(), regrets, Doorway(guard))
     desk = Desk(shelf, ledger, admitter, bookkeeper, journal, issuer(config, host))
     policy_pb2_grpc.add_PolicyServicer_to_server(PolicyServicer(desk), host.grpc)
 

@@ -15,7 +15,7 @@ from headrace_policy.limits import Limit
 from headrace_policy.redis_ledger import RedisLedger
 from headrace_policy.redis_link import StoreAwayError
 from headrace_policy.regrets import Regrets
-from headrace_policy.screening.doorway import check_guards, check_prompt
+from headrace_policy.screening.doorway import Doorway
 from headrace_policy.screening.ruleset import Ruleset
 
 log = logging.getLogger(__name__)
@@ -31,10 +31,11 @@ class Admitter:
         ledger: RedisLedger,
         allowance: Allowance,
         regrets: Regrets,
+        doorway: Doorway,
         clock: Callable[[], float] = time.time,
     ) -> None:
         self._shelf, self._ledger, self._allowance, self._regrets = shelf, ledger, allowance, regrets
-        self._clock = clock
+        self._doorway, self._clock = doorway, clock
 
     async def admit(self, request: pb.AdmitRequest) -> pb.AdmitResponse:
         """Raises invalid_argument, permission_denied, invalid_retry_of, policy_unavailable, quota_unavailable."""
@@ -42,9 +43,7 @@ class Admitter:
         messages.check(asked)
         if asked.identity.tenant not in book.tenants:
             raise HeadraceError("permission_denied", "this tenant does not exist (any more)")
-        rules = book.tenants[asked.identity.tenant].rules
-        check_guards(rules)
-        check_prompt(rules, request.text)
+        await self._doorway.check(book.tenants[asked.identity.tenant].rules, request.text)
         limits = book.limits(messages.caller(asked))
         terms = messages.needed(limits, messages.declared(asked), book.price(asked.model))
         admission = Admission(asked.response_id, limits, terms, asked.SerializeToString(), request.retry_of)

@@ -1,9 +1,11 @@
 """The policy section in force: keys, tenants, prices. ``apply`` replaces all of it or raises ValueError."""
 
+import hmac
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from headrace.v1 import policy_pb2, snapshot_pb2
+from headrace_policy import guard
 from headrace_policy.decide import Prices
 from headrace_policy.keys import Key
 from headrace_policy.limits import PERIOD_MS, SCOPES, Caller, Limit, applicable
@@ -75,10 +77,21 @@ def read(section: snapshot_pb2.PolicySection, before: Book | None = None) -> Boo
     keys = {row.key_id: _key(row) for row in section.keys}
     if len(tenants) != len(section.tenants) or len(keys) != len(section.keys):
         raise ValueError("a tenant or a key is there twice")
+    tenants[guard.TENANT], keys[guard.KEY_ID] = _guard_tenant(), _guard_key(section.key_secret)
     # Keys are kept beside the fleet file: one may outlive its tenant, and is void then.
     keys = {name: key for name, key in keys.items() if key.tenant in tenants}
     prices = {row.model: _prices(row.price) for row in section.prices}
     return Book(bytes(section.key_secret), keys, tenants, prices, rules, section.default_slo_class)
+
+
+def _guard_tenant() -> Tenant:
+    """Who the guard's own questions are asked as: without limits, and with screening off."""
+    return Tenant(guard.TENANT, 1.0, "", "", frozenset(), (), None, Ruleset())
+
+
+def _guard_key(secret: bytes) -> Key:
+    digest = hmac.digest(secret, guard.credential(secret).encode(), "sha256")
+    return Key(guard.KEY_ID, digest, guard.TENANT, "", frozenset(), 0, False, "", (), ())
 
 
 def _definition(row: snapshot_pb2.SafetyRule) -> Definition:

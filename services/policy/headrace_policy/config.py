@@ -29,6 +29,8 @@ class PolicyConfig:
     jwt_audience: str | None = field(default=None, metadata=_help("audience that a token must name"))
     jwt_tenant_claim: str = field(default="tenant", metadata=_help("claim of a token that names the tenant"))
 
+    guard_gateway: str | None = field(default=None, metadata=_help("public gRPC target of a gateway for guard rules"))
+
     grpc_listen: str = field(default="127.0.0.1:0", metadata=_help("address of the gRPC listener"))
     http_listen: str = field(default="127.0.0.1:0", metadata=_help("address of the internal HTTP listener"))
     announce: Path | None = field(default=None, metadata=_help("file that gets the bound addresses as JSON"))

@@ -11,10 +11,12 @@ from headrace_policy.admitter import Admitter
 from headrace_policy.allowance import Allowance
 from headrace_policy.book import Shelf
 from headrace_policy.bookkeeper import Bookkeeper
+from headrace_policy.guard import Guard
 from headrace_policy.journal import Journal
 from headrace_policy.redis_ledger import RedisLedger
 from headrace_policy.redis_link import RedisLink
 from headrace_policy.regrets import Regrets
+from headrace_policy.screening.doorway import Doorway
 from headrace_policy.servicer import Desk, PolicyServicer
 from tests.unit.policy.fakes import KEY, reservation, section, settlement
 
@@ -33,7 +35,8 @@ class Office:
         ledger, self.journal = RedisLedger(link, lease_ms), Journal(path)
         self.bookkeeper = Bookkeeper(self.shelf, ledger, link, self.journal)
         self.regrets = Regrets(self.shelf, self.bookkeeper)
-        admitter = Admitter(self.shelf, ledger, Allowance(), self.regrets)
+        self.guard = Guard(None, lambda: self.shelf.book.secret)
+        admitter = Admitter(self.shelf, ledger, Allowance(), self.regrets, Doorway(self.guard))
         self.servicer = PolicyServicer(Desk(self.shelf, ledger, admitter, self.bookkeeper, self.journal))
 
     def close(self) -> None:

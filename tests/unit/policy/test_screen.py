@@ -133,15 +133,3 @@ def test_an_unchanged_rule_is_not_compiled_again(office: Open) -> None:
     tenant = snapshot_pb2.Tenant(id="other", rules=["fruit"])
     calls.shelf.apply(snapshot_pb2.PolicySection(key_secret=b"x", rules=[BANNED], tenants=[tenant]))
     assert calls.shelf.book.rules["fruit"] is before
-
-
-@pytest.mark.parametrize("opens", [True, False])
-async def test_a_guard_that_is_away_closes_or_opens_as_its_rule_says(office: Open, opens: bool) -> None:
-    guard = snapshot_pb2.SafetyRule(name="guard", detector="guard", guard_model="guard-model", fail_open=opens)
-    calls = screened(office, guard)
-    if opens:
-        assert (await calls.admit("r")).admitted
-        return
-    with pytest.raises(HeadraceError) as refused:
-        await calls.admit("r")
-    assert (refused.value.reason, refused.value.row.http) == ("policy_unavailable", 503)

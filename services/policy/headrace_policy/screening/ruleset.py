@@ -15,6 +15,10 @@ class Ruleset:
     guards: tuple[Rule, ...] = ()
 
     @property
+    def asks_guard_of_input(self) -> bool:
+        return any(rule.reads("input") for rule in self.guards)
+
+    @property
     def output_fails_open(self) -> bool:
         """Whether output may pass unscreened when policy is lost: only if every rule says so."""
         return all(rule.definition.fail_open for rule in self.output)
