@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from headrace.v1 import response_pb2, worker_pb2
 from headrace_worker.scheduling.limits import Limits
-from headrace_worker.scheduling.request import Request, SamplingParams
+from headrace_worker.scheduling.request import Grammar, Request, SamplingParams
 from headrace_worker.scheduling.validity import check_request
 from headrace_worker.submission import Fault, read_submit
 
@@ -52,6 +52,27 @@ def test_durations_become_seconds() -> None:
     request = read(queue_deadline_ms=1500, inter_token_ms=50, statistical=True)
     assert (request.queue_deadline_s, request.inter_token_s) == (1.5, 0.05)
     assert (request.statistical, request.priority) == (True, 1)
+
+
+def test_a_grammar_is_taken_by_its_kind_and_text() -> None:
+    assert read().grammar is None
+    schema = response_pb2.Grammar(kind=response_pb2.Grammar.KIND_JSON_SCHEMA, text="{}")
+    assert read(grammar=schema).grammar == Grammar("json_schema", "{}")
+    kinds = [kind for kind in response_pb2.Grammar.Kind.values() if kind]
+    found = [read(grammar=response_pb2.Grammar(kind=kind)).grammar for kind in kinds]  # type: ignore[arg-type]
+    assert [grammar.kind for grammar in found if grammar] == [
+        "json_object",
+        "json_schema",
+        "regex",
+        "grammar",
+        "choice",
+    ]
+
+
+def test_a_grammar_without_a_kind_is_refused() -> None:
+    for grammar in (response_pb2.Grammar(), response_pb2.Grammar(kind=77)):  # type: ignore[arg-type]
+        fault = read_submit(submit(grammar=grammar), 40, b"context")
+        assert isinstance(fault, Fault) and fault.field == "grammar"
 
 
 numbers = st.one_of(st.floats(allow_nan=True, allow_infinity=True), st.sampled_from([0.0, 1.0, -1.0, 2.0]))

@@ -6,7 +6,7 @@ import pytest
 
 from headrace_worker.scheduling.blocks import PoolExhausted
 from headrace_worker.scheduling.plan import ResultRow, StepResult
-from headrace_worker.scheduling.request import SamplingParams
+from headrace_worker.scheduling.request import Grammar, SamplingParams
 from tests.unit.worker.scheduling.fakes import END, Driver, Model, digest_model, expected_tokens, make_limits
 
 
@@ -52,6 +52,18 @@ def test_tokens_behind_a_stop_in_one_step_are_dropped() -> None:
     driver.note(driver.scheduler.complete(StepResult(plan.step, (row,)), 0.1))
     assert outcome.tokens[0] == [1, END]
     assert outcome.finished[0].num_generated == 2
+
+
+@pytest.mark.parametrize("max_output", [2, 10])
+def test_a_whole_text_stops_after_its_last_token_only(max_output: int) -> None:
+    """Whatever ends tokens may not do yet, and although the limit is reached with it."""
+    driver = Driver(make_limits())
+    params = SamplingParams(ignore_eos=True, min_tokens=9)
+    outcome = driver.submit(16, max_output, sampling=params, grammar=Grammar("choice", '["ab"]'))
+    plan = driver.scheduler.plan(0.0)
+    assert plan is not None
+    driver.note(driver.scheduler.complete(StepResult(plan.step, (ResultRow(0, (1, 2), complete=True),)), 0.1))
+    assert (outcome.tokens[0], outcome.finished[0].reason) == ([1, 2], "stop")
 
 
 def test_several_tokens_in_one_step_are_all_computed_next() -> None:

@@ -64,7 +64,8 @@ def record(num_turns: int = 150) -> list[str]:
         plan = scheduler.plan(now)
         if plan is not None:
             drawn = [(handle, chance.choice((1, 2, 3, END))) for row in plan.rows for handle in row.samples]
-            rows = tuple(ResultRow(handle, (token_id,), ("logprob",)) for handle, token_id in drawn)
+            whole = chance.randrange(40) == 0
+            rows = tuple(ResultRow(handle, (token_id,), ("logprob",), complete=whole) for handle, token_id in drawn)
             scheduler.complete(StepResult(plan.step, rows), now)
         scheduler.take_events()
     return lines

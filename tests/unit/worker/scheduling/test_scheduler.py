@@ -10,7 +10,7 @@ import pytest
 
 from headrace_worker.scheduling.events import Progress
 from headrace_worker.scheduling.plan import ResultRow, StepResult
-from headrace_worker.scheduling.request import Request
+from headrace_worker.scheduling.request import Grammar, Request
 from headrace_worker.scheduling.scheduler import Scheduler
 from tests.unit.worker.scheduling.fakes import END, Driver, digest_model, expected_tokens, hash_block, make_limits
 
@@ -90,6 +90,16 @@ def test_a_sequence_is_in_one_plan_unless_its_input_is_on_the_device() -> None:
         else:
             assert second is None
         driver.run()
+
+
+def test_a_choice_with_a_grammar_does_not_overlap_and_its_neighbour_does() -> None:
+    driver = Driver(make_limits(overlap=True), depth=2)
+    constrained = driver.submit(16, 20, grammar=Grammar("regex", "a*"))
+    free = driver.submit(16, 20)
+    driver.run()
+    placeholders = {row.handle for plan in driver.plans for row in plan.rows if row.placeholder}
+    assert placeholders == {free.request.handle}
+    assert len(constrained.tokens[0]) == len(free.tokens[0]) == 20
 
 
 @pytest.mark.parametrize("overlap", [False, True])
