@@ -13,9 +13,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from headrace_controlplane.keys import StoredKey
+from headrace_kit.listeners import StartError
+from headrace_kit.migrations import migrate
 
-SCHEMA_VERSION = 1
-_SCHEMA = """
+_FIRST = """
 CREATE TABLE facts (name TEXT PRIMARY KEY, value TEXT NOT NULL) STRICT;
 CREATE TABLE files (hash BLOB PRIMARY KEY, fleet_yaml TEXT NOT NULL) STRICT;
 CREATE TABLE versions (
@@ -32,6 +33,8 @@ CREATE TABLE cards (
     model TEXT NOT NULL, revision TEXT NOT NULL, digest BLOB NOT NULL, PRIMARY KEY (model, revision)) STRICT;
 CREATE TABLE models (name TEXT PRIMARY KEY, added_at_s INTEGER NOT NULL) STRICT;
 """
+SCHEMA = (_FIRST,)
+"""Steps, only ever appended to."""
 
 
 class StoreError(Exception):
@@ -61,8 +64,8 @@ class Store:
             self._db.execute("PRAGMA journal_mode=WAL")
             self._db.execute("PRAGMA synchronous=FULL")
             self._db.execute("PRAGMA foreign_keys=ON")
-            self._migrate()
-        except sqlite3.Error as error:
+            migrate(self._db, SCHEMA)
+        except (sqlite3.Error, StartError) as error:
             raise StoreError(f"cannot use {path}: {error}") from error
 
     def close(self) -> None:
@@ -173,14 +176,6 @@ class Store:
         """Keeps the first time."""
         with self.transaction():
             self._db.execute("INSERT OR IGNORE INTO models VALUES (?, ?)", (name, now_s))
-
-    def _migrate(self) -> None:
-        version = self._db.execute("PRAGMA user_version").fetchone()[0]
-        if version > SCHEMA_VERSION:
-            raise StoreError(f"its schema is version {version}, and this control plane knows {SCHEMA_VERSION} at most")
-        if version == 0:
-            # One script, one transaction: a process killed here leaves an empty file, not half a schema.
-            self._db.executescript(f"BEGIN; {_SCHEMA} PRAGMA user_version = {SCHEMA_VERSION}; COMMIT;")
 
 
 def _key(row: tuple[str, bytes, str, str, str, int, int, int, str, str]) -> StoredKey:

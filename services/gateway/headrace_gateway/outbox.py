@@ -6,6 +6,10 @@ A settlement is idempotent by response id, so that sending one twice, or after a
 import sqlite3
 from pathlib import Path
 
+from headrace_kit.migrations import migrate
+
+_SCHEMA = ("CREATE TABLE IF NOT EXISTS settlement (response_id TEXT PRIMARY KEY, request BLOB)",)
+
 
 class Outbox:
     """A table of (response id, serialized SettleRequest) in one SQLite file; the calls take about a millisecond."""
@@ -15,7 +19,7 @@ class Outbox:
         self._database = sqlite3.connect(path, isolation_level=None)
         self._database.execute("PRAGMA journal_mode=WAL")
         self._database.execute("PRAGMA synchronous=NORMAL")  # what a power cut takes, the lease sweep settles
-        self._database.execute("CREATE TABLE IF NOT EXISTS settlement (response_id TEXT PRIMARY KEY, request BLOB)")
+        migrate(self._database, _SCHEMA)
         self._ids = {row[0] for row in self._database.execute("SELECT response_id FROM settlement")}
 
     def put(self, response_id: str, request: bytes) -> None:

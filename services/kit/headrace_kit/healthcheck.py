@@ -13,7 +13,7 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from headrace_kit import settings
 
-_TIMEOUT_S = 4.0
+_TIMEOUT_S = 10.0
 
 
 @dataclass(frozen=True, kw_only=True)

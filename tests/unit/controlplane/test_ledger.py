@@ -14,7 +14,7 @@ from headrace_controlplane.fleet.problems import InvalidFleet
 from headrace_controlplane.keys import StoredKey
 from headrace_controlplane.ledger import Ledger
 from headrace_controlplane.sections import AUDIENCES, GATEWAY, POLICY, ROUTER
-from headrace_controlplane.store import SCHEMA_VERSION, Store, StoreError
+from headrace_controlplane.store import SCHEMA, Store, StoreError
 from headrace_controlplane.vault import Vault, ensure_admin_key
 from headrace_kit.errors import InvalidRequest
 from tests.unit.controlplane.fakes import SCRIPTED, scripted
@@ -177,7 +177,7 @@ def test_router_and_gateway_read_what_the_file_says(ledger: Ledger) -> None:
 
 def test_a_store_of_a_later_release_is_refused(tmp_path: Path) -> None:
     store = Store(tmp_path / "db")
-    store._db.execute(f"PRAGMA user_version = {SCHEMA_VERSION + 1}")
+    store._db.execute(f"PRAGMA user_version = {len(SCHEMA) + 1}")
     store.close()
     with pytest.raises(StoreError, match="schema"):
         Store(tmp_path / "db")
