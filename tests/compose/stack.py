@@ -62,12 +62,12 @@ def wheels_image() -> str:
 class Stack:
     """One project. ``environ`` is what its commands, and those of the page, run with."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, project: str = PROJECT) -> None:
         self.folder = folder
         self.environ = {
             **{name: value for name, value in os.environ.items() if not name.startswith(("COMPOSE_", "HEADRACE_"))},
             "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
-            "COMPOSE_PROJECT_NAME": PROJECT,
+            "COMPOSE_PROJECT_NAME": project,
             "HEADRACE_TAG": "test",
             "HEADRACE_HTTP_PORTS": "18080-18099",
             "HEADRACE_GRPC_PORTS": "18180-18199",
