@@ -4,8 +4,9 @@
 
 each without a unit, lower is better. Two things stand beside the score. A replica over its share of the load is passed
 over whatever its cache holds (bounded loads, arXiv:1608.01350), so that a hot prefix cannot overload it; and among near
-ties two are drawn and the less loaded one is taken (power of two choices, Mitzenmacher 2001), so that several routers
-with the same picture do not all pick the same replica. Knows no stream, no clock and no message.
+ties, or those of them that hold most of the prompt, two are drawn and the less loaded one is taken (power of two
+choices, Mitzenmacher 2001), so that routers with the same picture do not all pick the same replica. Knows no stream,
+no clock and no message.
 """
 
 import math
@@ -164,7 +165,10 @@ def choose(ask: Ask, views: Sequence[View], draw: float) -> Choice:
     ranked = [each for each in candidates if not each.why]
     ranked = [each for each in ranked if each.view.fresh] or ranked
     best = min((each.score for each in ranked), default=math.inf)
-    return Choice(candidates, _less_loaded([each for each in ranked if each.score <= best + NEAR], draw))
+    near = [each for each in ranked if each.score <= best + NEAR]
+    # Where a prefill costs next to nothing it is saved all the same.
+    least = max((each.view.num_hit_tokens for each in near), default=0) - NEAR * ask.num_prompt_tokens
+    return Choice(candidates, _less_loaded([each for each in near if each.view.num_hit_tokens >= least], draw))
 
 
 def num_new_tokens(ask: Ask, view: View) -> int:
