@@ -3,11 +3,14 @@
 import asyncio
 import random
 import time
+from dataclasses import replace
+from typing import Any
 
 import pytest
 
 from headrace.v1 import worker_pb2
 from headrace_kit.errors import HeadraceError
+from headrace_router.deadlines import Budget
 from headrace_router.demand import Demand
 from headrace_router.dispatcher import Dispatcher, Limits
 from headrace_router.prefix_index import NoIndex
@@ -77,6 +80,86 @@ async def test_a_full_hold_room_refuses_at_once() -> None:
     fleet.ready("w-1")
     assert len(await asyncio.gather(*held)) == 100
     assert demand.num_held("m") == 0
+
+
+async def test_one_tenant_fills_half_the_hold_room_and_no_more() -> None:
+    """Decision 9: over its own share it is told so (429); others still come in, until the room is full (503)."""
+    fleet, demand = fleet_of(max_held=4), Demand()
+    one = dispatcher(fleet, demand)
+    greedy, others = replace(ASK, fair_key="a"), [replace(ASK, fair_key=key) for key in ("b", "c")]
+    held = [asyncio.create_task(one.pick(greedy)) for _ in range(2)]
+    await until(lambda: demand.num_held("m", "a") == 2)
+    with pytest.raises(HeadraceError) as caught:
+        await one.pick(greedy)
+    assert (caught.value.reason, caught.value.row.http, caught.value.retry_after_s) == ("share_exceeded", 429, 10.0)
+    held += [asyncio.create_task(one.pick(each)) for each in others]
+    await until(lambda: demand.num_held("m") == 4)
+    with pytest.raises(HeadraceError) as caught:
+        await one.pick(replace(ASK, fair_key="d"))
+    assert (caught.value.reason, caught.value.row.http, caught.value.retry_after_s) == ("no_replica", 503, 10.0)
+    fleet.ready("w-1")
+    await asyncio.gather(*held)
+    assert demand.num_held("m", "a") == 0
+
+
+def queued(fleet: Fleet, replica_id: str, num_tokens: int, **load: Any) -> None:
+    """It says that so many prompt tokens wait, each of which takes it a millisecond."""
+    replica = fleet.table.get(replica_id)
+    assert replica is not None
+    fleet.table.set_coefficients(replica, worker_pb2.StepModel(coefficients={"tokens": 0.001}))
+    fleet.table.set_load(replica, worker_pb2.Load(num_queued_tokens=num_tokens, **load))
+
+
+BUSY = replace(ASK, budget=Budget(ttft_s=0.7, max_queue_s=5))
+
+
+async def test_when_no_queue_is_short_enough_the_refusal_is_immediate_and_its_wait_true() -> None:
+    """700 ms less 100 ms of prefill: 600 ms may be waited, and the shorter queue takes 1.5 s."""
+    fleet = fleet_of("w-1", "w-2")
+    queued(fleet, "w-1", 2000)
+    queued(fleet, "w-2", 1500)
+    started = time.monotonic()
+    error = await refusal(fleet, BUSY)
+    assert time.monotonic() - started < 0.5
+    assert (error.reason, error.row.http) == ("queue_deadline", 503)
+    assert error.retry_after_s == pytest.approx(0.9)
+    queued(fleet, "w-2", 600)
+    assert (await dispatcher(fleet).pick(BUSY)).replica.row.ref.id == "w-2"
+
+
+async def test_what_is_left_of_an_earlier_attempts_queue_deadline_counts() -> None:
+    fleet = fleet_of("w-1")
+    queued(fleet, "w-1", 300)
+    assert await dispatcher(fleet).pick(BUSY)
+    with pytest.raises(HeadraceError, match="longer than the request may wait"):
+        await dispatcher(fleet).pick(BUSY, Limits(queue_s=0.2))
+
+
+async def test_who_could_never_meet_its_budget_waits_as_long_as_its_class_allows() -> None:
+    """DESIGN section 5: 10 s of prefill against 700 ms; 4 s of queue are within the class's 5."""
+    fleet, long = fleet_of("w-1"), replace(BUSY, num_prompt_tokens=8000)
+    queued(fleet, "w-1", 4000)
+    assert await dispatcher(fleet).pick(long)
+    queued(fleet, "w-1", 5500)
+    assert (await refusal(fleet, long)).retry_after_s == pytest.approx(0.5)
+
+
+async def test_a_stale_report_refuses_nobody() -> None:
+    """B85: a pool of one whose metrics stand still: the queue that it once had says nothing."""
+    now = [0.0]
+    fleet = Fleet(lambda: now[0])
+    fleet.ready("w-1")
+    queued(fleet, "w-1", 10**6, num_waiting=256, max_waiting=256)
+    now[0] = 30.0
+    one = Dispatcher(fleet.rules, fleet.table, Demand(), NoIndex(), random.Random(1), clock=lambda: now[0])
+    assert (await one.pick(BUSY)).replica.row.ref.id == "w-1"
+
+
+async def test_when_every_waiting_room_is_full_it_is_busy() -> None:
+    fleet = fleet_of("w-1")
+    queued(fleet, "w-1", 8000, num_waiting=4, max_waiting=4)
+    error = await refusal(fleet, ASK)
+    assert (error.reason, error.row.http, error.retry_after_s) == ("busy", 503, 2.0)
 
 
 async def test_a_client_that_goes_away_leaves_the_hold_room() -> None:

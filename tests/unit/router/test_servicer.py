@@ -2,6 +2,7 @@
 
 import random
 import time
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import pytest
@@ -11,7 +12,7 @@ from headrace_kit.errors import InvalidRequest
 from headrace_router.decisions import DecisionLog
 from headrace_router.demand import Demand
 from headrace_router.dispatcher import Dispatcher
-from headrace_router.prefix_index import NoIndex, PrefixIndex
+from headrace_router.prefix_index import Group, NoIndex, PrefixIndex
 from headrace_router.servicer import RouterServicer
 from tests.unit.router.fakes import Fleet
 
@@ -58,6 +59,68 @@ async def test_a_decision_says_what_the_gateway_needs() -> None:
     assert not answer.ttft_infeasible
     assert answer.decision_id
     assert "w-1" in answer.why
+
+
+class KnownHits:
+    """An index that knows this many tokens of any prompt, by replica."""
+
+    def __init__(self, fleet: Fleet, **hits: int) -> None:
+        self.fleet, self.by_name, self.asked = fleet, hits, list[tuple[bytes, list[Group]]]()
+
+    async def hits(self, chain: bytes, groups: Iterable[Group]) -> Mapping[bytes, int]:
+        self.asked.append((chain, list(groups)))
+        found = {name: self.fleet.table.get(name.replace("_", "-")) for name in self.by_name}
+        return {replica.record: self.by_name[name] for name, replica in found.items() if replica is not None}
+
+
+async def test_a_decision_counts_on_what_the_index_says_and_tells_it() -> None:
+    fleet = Fleet(time.monotonic)
+    for replica in fleet.ready("w-1", "w-2", "w-3"):
+        fleet.table.set_coefficients(replica, worker_pb2.StepModel(coefficients={"tokens": 0.001}))
+    index = KnownHits(fleet, w_1=48, w_2=80)
+    one = Router(fleet, index=index)
+    answer = await one.route(chain=bytes(96))
+    assert (answer.replica.id, answer.num_predicted_hit_tokens) == ("w-2", 80)
+    assert answer.predicted_prefill_ms == pytest.approx(20)
+    assert answer.queue_deadline_ms == 680
+    assert index.asked == [(bytes(96), [Group(b"ctx", 16)])]
+    told = await one.explain(answer.decision_id)
+    terms = {each.replica.id: dict(each.terms) for each in told.candidates}
+    assert {name: term["ttft"] for name, term in terms.items()} == pytest.approx({"w-1": 0.52, "w-2": 0.2, "w-3": 1.0})
+    assert all(each.score == pytest.approx(sum(each.terms.values())) for each in told.candidates)
+    assert "w-2" in told.why
+    assert "holds 80 tokens" in told.why
+    cold = await one.route(excluded=["w-1", "w-2"], chain=bytes(96))
+    assert (cold.replica.id, cold.num_predicted_hit_tokens, cold.predicted_prefill_ms) == ("w-3", 0, 100)
+
+
+async def test_a_warm_replica_over_its_share_is_passed_over_and_why_says_so() -> None:
+    fleet = Fleet(time.monotonic)
+    fleet.ready("w-1", "w-2", "w-3", "w-4")
+    one = Router(fleet, index=KnownHits(fleet, w_1=100))
+    replica = fleet.table.get("w-1")
+    assert replica is not None
+    fleet.table.set_load(replica, worker_pb2.Load(num_running=20))
+    answer = await one.route(chain=bytes(96))
+    assert answer.replica.id != "w-1"
+    assert "w-1 holds 100 and is over its share" in answer.why
+    (spread,) = [each for each in (await one.explain(answer.decision_id)).candidates if each.replica.id == "w-1"]
+    assert spread.filtered.startswith("spread: 21 requests")
+
+
+async def test_a_full_hit_recomputes_the_last_token() -> None:
+    """Decision 15."""
+    fleet = Fleet(time.monotonic)
+    fleet.ready("w-1")
+    answer = await Router(fleet, index=KnownHits(fleet, w_1=100)).route(chain=bytes(96))
+    assert answer.num_predicted_hit_tokens == 99
+
+
+async def test_own_decisions_queue_their_uncached_tokens_until_they_are_seen() -> None:
+    one = router("w-1")
+    await one.route()
+    (view,) = one.fleet.table.views("m", {})
+    assert (view.num_unseen_tokens, view.num_unseen_bound_tokens, view.num_recent_tokens > 99) == (100, 120, True)
 
 
 async def test_an_infeasible_budget_is_marked() -> None:
@@ -156,6 +219,12 @@ async def test_a_decision_can_be_explained_as_long_as_it_is_kept() -> None:
     await one.route()
     with pytest.raises(InvalidRequest):
         await one.explain(first.decision_id)
+
+
+async def test_a_chain_that_is_cut_is_named() -> None:
+    with pytest.raises(InvalidRequest) as caught:
+        await router("w-1").route(chain=bytes(20))
+    assert caught.value.field == "chain"
 
 
 @pytest.mark.parametrize("field", ["model", "response_id"])
