@@ -5,6 +5,7 @@ import asyncio
 import os
 import sys
 from collections.abc import Sequence
+from importlib.metadata import version
 from pathlib import Path
 
 from headrace_conformance import report
@@ -46,6 +47,9 @@ def main(argv: Sequence[str] | None = None) -> None:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="headrace-conformance", description=__doc__)
+    parser.add_argument(
+        "--version", action="version", version=f"headrace-conformance {version('headrace-conformance')}"
+    )
     parser.add_argument("url", metavar="URL", help="the server, with or without /v1")
     parser.add_argument("--api-key", metavar="KEY", help=f"credential (environment: {API_KEY})")
     parser.add_argument("--model", help="model to ask (default: the only one)")

@@ -3,7 +3,7 @@
 import socket
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import httpx
@@ -99,18 +99,19 @@ class Client:
 
 async def _read(empty: Recording, got: httpx.Response, on_event: OnEvent | None) -> Recording:
     parser, events, started, ended = SseParser(), list[Event](), time.monotonic(), True
+
+    def take(chunk: bytes) -> None:
+        for name, data in parser.feed(chunk):
+            events.append(Event(data, name, time.monotonic() - started))
+            if on_event is not None:
+                on_event(len(events) - 1, events[-1])
+
     try:
         async for chunk in got.aiter_bytes():
-            for name, data in parser.feed(chunk):
-                events.append(Event(data, name, time.monotonic() - started))
-                if on_event is not None:
-                    on_event(len(events) - 1, events[-1])
+            take(chunk)
         parser.close()
     except httpx.TransportError:
         ended = False
     except Leave:
         pass
-    return Recording(
-        empty.name, empty.surface, empty.request, tuple(events), 200, empty.headers, ended=ended,
-        faults=tuple(parser.faults),
-    )  # fmt: skip
+    return replace(empty, events=tuple(events), ended=ended, faults=tuple(parser.faults))

@@ -18,6 +18,13 @@ class Play:
     limit: int = 0
     failed: bool = False
 
+    def add(self, count: int, piece: bytes, pace_s: float, wait_s: float) -> None:
+        """Tokens at a pace, the first after a wait; those over the limit are not made."""
+        room = self.limit - len(self.tokens)
+        self.reason = "length" if count > room else self.reason
+        for index in range(min(count, room)):
+            self.tokens.append((pace_s + (0.0 if index else wait_s), piece))
+
 
 def play(prompt: str, max_tokens: int) -> Play:
     result, pace_s, wait_s = Play(limit=max_tokens), 0.0, 0.0
@@ -33,14 +40,10 @@ def play(prompt: str, max_tokens: int) -> Play:
             wait_s += float(argument)
         else:
             count, piece = _repeated(name, argument, element)
-            for _ in range(count):
-                if len(result.tokens) == max_tokens:
-                    result.reason = "length"
-                    return result
-                result.tokens.append((pace_s + wait_s, piece))
-                wait_s = 0.0
-            if element in ENDS:
-                return result
+            result.add(count, piece, pace_s, wait_s)
+            wait_s = 0.0
+        if element in ENDS or result.reason == "length":
+            return result
     return result
 
 
