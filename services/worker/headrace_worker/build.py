@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable
+from pathlib import Path
 
 from headrace_worker.config import ConfigError, WorkerConfig
 from headrace_worker.engine import Engine
@@ -12,6 +14,7 @@ from headrace_worker.execution.scripted import ScriptedRunner
 from headrace_worker.execution.step_times import StepTimes, measured_prior
 from headrace_worker.scheduling.limits import Limits, LimitsError
 from headrace_worker.scheduling.prefix import HashBlock
+from headrace_worker.scheduling.record import RecordingScheduler
 from headrace_worker.scheduling.scheduler import Scheduler
 
 
@@ -55,4 +58,22 @@ def build_engine(
         raise ConfigError(error.field, error.detail) from error
     prior = measured_prior(description.small_step_s, description.large_step_s, description.large_step_tokens)
     times = StepTimes(prior)
-    return Engine(Scheduler(limits, hash_block, times), runner, times, clock=clock)
+    if config.record is None:
+        scheduler = Scheduler(limits, hash_block, times)
+    else:
+        scheduler = RecordingScheduler(limits, hash_block, _open_record(config.record), times)
+    return Engine(scheduler, runner, times, clock=clock)
+
+
+def _open_record(path: Path) -> Callable[[str], object]:
+    """What writes a line of a new recording; that of the run before is kept beside it, for it may be the one wanted.
+
+    It has prompts in it: only its owner may read it. Line by line, so that it is whole up to the move that failed.
+    """
+    try:
+        if path.exists():
+            path.replace(path.with_name(f"{path.name}.1"))
+        fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    except OSError as error:
+        raise ConfigError("record", f"{path} cannot be written: {error.strerror}") from error
+    return lambda line: os.write(fd, f"{line}\n".encode())

@@ -65,6 +65,9 @@ class WorkerConfig:
         default=False, metadata=_help("batch-invariant arithmetic: the same bits alone or in any batch")
     )
     threads: int | None = field(default=None, metadata=_help("CPU threads of the engine; default: one per core"))
+    record: Path | None = field(
+        default=None, metadata=_help("file that gets every scheduler input, prompt ids too, for `headrace replay`")
+    )
 
     pool: str = field(default="default", metadata=_help("pool that this replica belongs to"))
     role: Literal["both", "prefill", "decode"] = field(

@@ -98,7 +98,7 @@ class Dispatch:
     def deliver(self, output: EngineOutput) -> None:
         """What an engine step brought, each to its mailbox."""
         self._replica.note_load(output.load)
-        records.record_load(output.load)
+        records.record_load(output.load, self._replica.page_bytes)
         if output.step_model is not None:
             self._replica.note_step_model(output.step_model)
         for imbalance in output.imbalances:

@@ -24,17 +24,23 @@ _gap = telemetry.histogram("worker_worst_gap_seconds", "Longest gap between two 
 _running = telemetry.gauge("worker_running", "Choices that run")
 _waiting = telemetry.gauge("worker_waiting", "Requests that wait")
 _pages = telemetry.gauge("worker_pages", "KV pages by state", ["state"])
+_bytes = telemetry.gauge("worker_kv_bytes", "Bytes of KV pages: of the pool, promised, and by state", ["what"])
 _promised = telemetry.gauge("worker_promised_pages", "KV pages promised to running requests")
 _utilization = telemetry.gauge("worker_reservation_utilization", "Pages used of pages promised, over ended requests")
 _imbalances = telemetry.counter("worker_imbalances_total", "Equations that did not balance when the engine was idle")
 
 
-def record_load(load: Load) -> None:
+def record_load(load: Load, page_bytes: int) -> None:
+    """`page_bytes` are those of one KV page over all layers; 0 where no KV is kept (scripted)."""
     _running.set(load.num_running)
     _waiting.set(load.num_waiting)
     _promised.set(load.num_promised_pages)
+    _bytes.labels("pool").set(load.num_total_pages * page_bytes)
+    _bytes.labels("promised").set(load.num_promised_pages * page_bytes)
     for state in ("free", "held", "cached", "quarantined"):
-        _pages.labels(state).set(getattr(load, f"num_{state}_pages"))
+        num_pages = getattr(load, f"num_{state}_pages")
+        _pages.labels(state).set(num_pages)
+        _bytes.labels(state).set(num_pages * page_bytes)
     if load.reservation_utilization is not None:
         _utilization.set(load.reservation_utilization)
 

@@ -69,6 +69,12 @@ class Replica:
         shape = self.description
         return kv_context(shape.fingerprint, quantization=shape.quantization, kv_dtype=shape.precision)
 
+    @property
+    def page_bytes(self) -> int:
+        """Of one KV page over all layers; 0 before the model is loaded."""
+        shape = self.description
+        return shape.kv_bytes_per_token * shape.page_tokens if shape is not None else 0
+
     async def changed(self, version: int, timeout_s: float) -> None:
         """Until something here has changed since `version`, or so many seconds."""
         if version != self.version:

@@ -8,12 +8,13 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headrace.v1.prefix_chain import hash_block
 from headrace_worker.build import build_engine
-from headrace_worker.config import WorkerConfig
+from headrace_worker.config import ConfigError, WorkerConfig
 from headrace_worker.engine import Engine
 from headrace_worker.execution.scripted import ScriptedRunner
 from headrace_worker.scheduling.audit import audit
@@ -122,6 +123,11 @@ def test_dying_kills_whom_the_script_names() -> None:
         bench.step()
     assert bench.killed[0] == "engine"
     assert "worker" in bench.killed
+
+
+def test_a_recording_that_cannot_be_written_is_refused_by_name(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"^record: .*absent"):
+        Bench(record=tmp_path / "absent" / "steps.jsonl")
 
 
 def test_a_thousand_requests_that_never_run_leave_nothing() -> None:

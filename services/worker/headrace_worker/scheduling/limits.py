@@ -22,8 +22,9 @@ class Limits:
 
     `num_pages` leaves out the null page. `max_running` counts choices. `max_step_tokens` is the token budget of a
     step, of which `max_chunk_tokens` at most are prompt tokens. `overlap` allows planning a decode whose input token
-    is still on the device; an engine that may draw nothing in a step must not overlap. A head of queue without a deadline may be passed for `patience_s`. A sequence longer than
-    the whole pool is no error here: such requests are refused one by one.
+    is still on the device; an engine that may draw nothing in a step must not overlap. A head of queue without a
+    deadline may be passed for `patience_s`. A sequence longer than the whole pool is no error here: such requests are
+    refused one by one.
     """
 
     num_pages: int

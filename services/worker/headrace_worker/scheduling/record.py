@@ -39,8 +39,8 @@ class Replayed(NamedTuple):
     is_same: bool
 
 
-class RecordingScheduler:
-    """A scheduler whose every input is written first. Has the scheduler's moves; `scheduler` is the real one."""
+class RecordingScheduler(Scheduler):
+    """A scheduler that writes its every input first, and after each plan what was predicted and what was planned."""
 
     def __init__(
         self,
@@ -52,20 +52,20 @@ class RecordingScheduler:
     ) -> None:
         self._write = write
         self._predictions = _RecordedPredictor(predictor) if predictor is not None else None
-        self.scheduler = Scheduler(limits, hash_block, self._predictions, epoch)
+        super().__init__(limits, hash_block, self._predictions, epoch)
         sizes = asdict(limits) | {"end_token_ids": sorted(limits.end_token_ids)}
         self._put("header", version=_VERSION, limits=sizes, epoch=epoch, predicts=predictor is not None)
 
     def submit(self, request: Request, now: float) -> None:
         self._put("submit", now=now, request=_encode_request(request))
-        self.scheduler.submit(request, now)
+        super().submit(request, now)
 
     def cancel(self, cancel: Cancel) -> None:
         self._put("cancel", cancel=asdict(cancel))
-        self.scheduler.cancel(cancel)
+        super().cancel(cancel)
 
     def plan(self, now: float) -> Plan | None:
-        plan = self.scheduler.plan(now)
+        plan = super().plan(now)
         predictions = self._predictions.take() if self._predictions is not None else []
         self._put("plan", now=now, predictions=predictions, digest=_digest(plan))
         return plan
@@ -73,14 +73,11 @@ class RecordingScheduler:
     def complete(self, result: StepResult, now: float) -> list[Event]:
         rows = [[row.handle, list(row.token_ids), row.error, row.complete] for row in result.rows]
         self._put("complete", now=now, step=result.step, rows=rows)
-        return self.scheduler.complete(result, now)
-
-    def take_events(self) -> list[Event]:
-        return self.scheduler.take_events()
+        return super().complete(result, now)
 
     def clear_cache(self, epoch: int) -> None:
         self._put("clear_cache", epoch=epoch)
-        self.scheduler.clear_cache(epoch)
+        super().clear_cache(epoch)
 
     def _put(self, kind: str, **fields: object) -> None:
         self._write(json.dumps({"kind": kind} | fields, separators=(",", ":")))
@@ -125,6 +122,8 @@ def replay(lines: Iterable[str]) -> Iterator[Replayed]:
             raise RecordError(f"line {number}: {error!r}") from error
         if entry["kind"] == "plan":
             yield Replayed(number, plan, _digest(plan) == entry["digest"])
+    if replayer is None:
+        raise RecordError("line 1: there is no recording in this file")
 
 
 class _Replayer:

@@ -123,3 +123,8 @@ def test_the_command_says_what_it_found(tmp_path: Path, capsys: pytest.CaptureFi
     assert main(["replay", str(changed)]) == 1
     assert "another plan" in capsys.readouterr().err
     assert main(["replay", str(tmp_path / "absent")]) == 2
+
+
+def test_an_empty_file_is_no_recording() -> None:
+    with pytest.raises(RecordError, match="no recording"):
+        list(replay([]))
