@@ -1,6 +1,7 @@
 """The policy process as gateways meet it: B52, B61, B66, B67, B70, and an end by kill -9 at any moment."""
 
 import asyncio
+import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -48,6 +49,19 @@ async def refusal(call: Any) -> grpc.aio.AioRpcError:
     return refused.value
 
 
+async def admit(stub: Any, held: pb.Reservation) -> pb.AdmitResponse:
+    """As often as it takes on a host so busy that Redis has no turn within 80 ms."""
+    deadline = time.monotonic() + 20
+    while True:
+        try:
+            answer: pb.AdmitResponse = await stub.Admit(pb.AdmitRequest(reservation=held), timeout=5)
+        except grpc.aio.AioRpcError as error:
+            assert error.code() is grpc.StatusCode.UNAVAILABLE and time.monotonic() < deadline, error
+            held.response_id += "+"  # what was refused is released under its old id
+        else:
+            return answer
+
+
 async def silence() -> AsyncIterator[bytes]:
     await asyncio.Event().wait()
     yield b""
@@ -59,8 +73,8 @@ async def test_no_key_is_written_anywhere(start: Callable[[], PolicyProcess], re
     async with policy.channel() as channel:
         stub = policy.stub(channel)
         identity = await stub.Authenticate(pb.AuthenticateRequest(credential=KEY, model="m"), timeout=5)
-        answer = await stub.Admit(pb.AdmitRequest(reservation=reservation("r1", identity)), timeout=5)
-        over = await stub.Admit(pb.AdmitRequest(reservation=reservation("r2", identity, 10**6)), timeout=5)
+        answer = await admit(stub, reservation("r1", identity))
+        over = await admit(stub, reservation("r2", identity, 10**6))
         assert over.reason == "tokens_per_day"
         await stub.Settle(settlement(answer.reservation, "completed", 3), timeout=5)
         for credential in ("hr_old_XYZ99999", f"hr_test_{CANARY}x", f"Basic {CANARY}", f"{CANARY}\n", KEY + " " + KEY):
@@ -103,14 +117,11 @@ async def test_what_a_killed_gateway_held_comes_back_by_itself(start: Callable[[
     async with policy.channel() as channel:
         stub = policy.stub(channel)
         identity = await stub.Authenticate(pb.AuthenticateRequest(credential=KEY), timeout=5)
-        answers = [
-            await stub.Admit(pb.AdmitRequest(reservation=reservation(f"r{i}", identity)), timeout=5) for i in range(6)
-        ]
+        answers = [await admit(stub, reservation(f"r{i}", identity)) for i in range(6)]
         assert [answer.admitted for answer in answers] == [True] * 5 + [False]
 
         async def admitted() -> bool:
-            request = pb.AdmitRequest(reservation=reservation("new", identity))
-            return bool((await stub.Admit(request, timeout=5)).admitted)
+            return bool((await admit(stub, reservation("new", identity))).admitted)
 
         await wait_for(admitted, "a lease of a lost gateway never ends", 10)
         rows = [row async for row in stub.GetUsage(pb.UsageQuery(tenant="acme"), timeout=5)]
@@ -123,7 +134,7 @@ async def test_killed_policies_lose_no_settlement_and_double_none(start: Callabl
         stub = two[0].stub(channel)
         identity = await stub.Authenticate(pb.AuthenticateRequest(credential=KEY), timeout=5)
         for i in range(5):
-            answer = await stub.Admit(pb.AdmitRequest(reservation=reservation(f"r{i}", identity)), timeout=5)
+            answer = await admit(stub, reservation(f"r{i}", identity))
             held.append(answer.reservation)
         await stub.Settle(settlement(held[0], "completed", 10), timeout=5)
         sending = [asyncio.ensure_future(stub.Settle(settlement(one, "completed", 10), timeout=5)) for one in held[1:3]]
@@ -140,7 +151,8 @@ async def test_killed_policies_lose_no_settlement_and_double_none(start: Callabl
         async with process.channel() as channel:
             async for row in process.stub(channel).GetUsage(pb.UsageQuery(tenant="acme"), timeout=5):
                 rows[row.settlement.reservation.response_id, row.settled_at_ms] = row
-    assert sorted(name for name, _ in rows) == [f"r{i}" for i in range(5)]
+    created = [name.rstrip("+") for (name, _), row in rows.items() if row.settlement.created]
+    assert sorted(created) == [f"r{i}" for i in range(5)]
     assert sum(row.settlement.num_output_tokens for row in rows.values()) == 50
 
 
@@ -149,7 +161,7 @@ async def test_sixty_racing_requests_through_two_processes_never_overshoot(start
     answered, everyone = [], asyncio.Event()
 
     async def one(number: int, stub: Any, identity: pb.Identity) -> None:
-        answer = await stub.Admit(pb.AdmitRequest(reservation=reservation(f"r{number}", identity)), timeout=5)
+        answer = await admit(stub, reservation(f"r{number}", identity))
         answered.append(answer.admitted)
         if len(answered) == 60:
             everyone.set()

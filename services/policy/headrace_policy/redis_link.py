@@ -92,10 +92,11 @@ class RedisLink:
         client: Client,
         *,
         decide_s: float = DECIDE_S,
+        patient_s: float = PATIENT_S,
         script: str | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self.client, self.decide_s, self._clock = client, decide_s, clock
+        self.client, self.decide_s, self.patient_s, self._clock = client, decide_s, patient_s, clock
         self._script = script or resources.files(__package__).joinpath("ledger.lua").read_text("utf-8")
         self._turns = asyncio.Semaphore(_AT_ONCE)
         self._sha = hashlib.sha1(self._script.encode()).hexdigest()
@@ -105,17 +106,17 @@ class RedisLink:
         self.away = ""
         self.back_since = clock()
 
-    async def run(self, keys: Sequence[str], args: Sequence[str | bytes], limit_s: float = PATIENT_S) -> Any:
-        """One round trip; raises StoreAwayError within ``limit_s``, at once while the breaker is open."""
+    async def run(self, keys: Sequence[str], args: Sequence[str | bytes], limit_s: float | None = None) -> Any:
+        """One round trip; raises StoreAwayError within ``limit_s`` (patient_s), at once while the breaker is open."""
         return await self.call(lambda: self._evaluate(keys, args), limit_s)
 
-    async def call(self, work: Callable[[], Awaitable[Any]], limit_s: float = PATIENT_S) -> Any:
+    async def call(self, work: Callable[[], Awaitable[Any]], limit_s: float | None = None) -> Any:
         """``work()`` under the breaker and a deadline."""
         if self.away and (self._probing or self._clock() < self._blocked_until):
             _calls.labels("blocked").inc()
             raise StoreAwayError(self.away, sent=False)
         async with self._turns:
-            return await self._call_in_turn(work, limit_s)
+            return await self._call_in_turn(work, self.patient_s if limit_s is None else limit_s)
 
     async def _call_in_turn(self, work: Callable[[], Awaitable[Any]], limit_s: float) -> Any:
         """The deadline runs from here: it is for a silent Redis, not for a burst that waits for itself."""
@@ -146,7 +147,7 @@ class RedisLink:
             reason = f"no answer within {limit_s * 1000:.0f} ms"
             self._num_silent += 1
             others_answered = self._answered_at > started
-            if not self.away and (others_answered or (self._num_silent < _MOST_SILENT and limit_s < PATIENT_S)):
+            if not self.away and (others_answered or (self._num_silent < _MOST_SILENT and limit_s < self.patient_s)):
                 return reason
         if isinstance(error, ResponseError | AttributeError):
             return reason

@@ -26,7 +26,7 @@ async def link(redis_process: RedisProcess) -> AsyncIterator[RedisLink]:
     with redis_process.client() as client:
         client.flushall()
     connected = redis_link.connect(redis_process.url)
-    yield RedisLink(connected, decide_s=5.0)  # what is tested here is not how long a busy host takes
+    yield RedisLink(connected, decide_s=30.0, patient_s=30.0)  # what is tested here is not how long a busy host takes
     await connected.aclose()
 
 

@@ -68,7 +68,7 @@ def asked(response_id: str) -> Admission:
 
 async def test_every_call_of_every_tenant_works_on_a_cluster(nodes: list[Any]) -> None:
     client = redis_link.connect(f"redis+cluster://127.0.0.1:{port_of(nodes[0])}")
-    ledger = RedisLedger(RedisLink(client, decide_s=5.0), lease_ms=30_000)
+    ledger = RedisLedger(RedisLink(client, decide_s=30.0, patient_s=30.0), lease_ms=30_000)
     tenants = [f"tenant-{i}" for i in range(12)]
     try:
         for tenant in tenants:

@@ -172,7 +172,7 @@ async def test_three_services_and_sixty_racing_requests_take_exactly_the_limit(o
 
 async def test_a_call_that_is_cancelled_ends(server: RedisProcess) -> None:
     client = redis_link.connect(server.url)
-    link = RedisLink(client, decide_s=5.0)
+    link = RedisLink(client, decide_s=30.0, patient_s=30.0)
     went_on = 0
 
     async def caller() -> None:

@@ -56,7 +56,7 @@ class Twins(RuleBasedStateMachine):
         super().__init__()
         self.client = redis_link.connect(self.process.url)
         self.store = self.process.client()
-        self.redis = RedisLedger(RedisLink(self.client, decide_s=5.0, script=script()), LEASE_MS)
+        self.redis = RedisLedger(RedisLink(self.client, decide_s=30.0, patient_s=30.0, script=script()), LEASE_MS)
         self.memory = MemoryLedger(LEASE_MS)
         self.limits: list[Limit] = []
         self.known: dict[str, tuple[Declared, Terms]] = {}
