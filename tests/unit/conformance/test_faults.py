@@ -77,6 +77,8 @@ CAUGHT_BY = {
     "messages_block_unopened": "messages.blocks",
     "messages_no_reason": "messages.stop-reason",
 }
+# They wait on purpose and judge time: the correct server runs them, and the faults that they are for.
+WAITING = {"slow.reader", "headers.live", "cancel.every-index", "cancel.crowd", "cancel.whole"}
 Server = tuple[ReferenceServer, str]
 
 
@@ -119,5 +121,6 @@ async def test_a_fault_is_caught_by_its_rule_and_by_no_check_of_the_recorded_str
 @pytest.mark.slow
 @pytest.mark.parametrize("fault", CAUGHT_BY)
 async def test_no_other_rule_at_all_sees_a_fault(server: Server, fault: str) -> None:
-    found = failing(await outcomes(server, fault, list(HTTP_RULES)))
+    rules = [rule for rule in HTTP_RULES if rule.id not in WAITING or rule.id == CAUGHT_BY[fault]]
+    found = failing(await outcomes(server, fault, rules))
     assert found.keys() == {CAUGHT_BY[fault]}, found
