@@ -13,7 +13,7 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from headrace.v1 import fleet_pb2
 from headrace_cli.__main__ import main
-from headrace_cli.client import AsyncClient, Client
+from headrace_cli.client import AsyncClient
 from headrace_kit.channels import identity
 from tests.deploy.manifests import SERVICES
 from tests.deploy.tls_platform import TlsPlatform, tls_platform
@@ -36,17 +36,16 @@ def trust(platform: TlsPlatform) -> ssl.SSLContext:
 
 
 async def test_a_stream_runs_through_all_of_them(platform: TlsPlatform) -> None:
-    ca = (platform.certs / "ca.pem").read_bytes()
-    target = platform.target("gateway", "public_grpc")
-    with Client(target, api_key=api_key(platform), ca=ca) as client:
+    with platform.client() as client:
         assert client.generate("scripted", SCRIPT, deadline_s=30, wait_for_ready=True).text() == "Hello"
-    async with AsyncClient(target, api_key=api_key(platform), ca=ca) as later:
+    target = platform.target("gateway", "public_grpc")
+    async with AsyncClient(target, api_key=platform.api_key, ca=platform.ca) as later:
         assert [model.id for model in await later.models()] == ["scripted"]
 
 
 def test_http_clients_get_tls_too(platform: TlsPlatform) -> None:
     body = {"model": "scripted", "messages": SCRIPT}
-    headers = {"authorization": f"Bearer {api_key(platform)}"}
+    headers = {"authorization": f"Bearer {platform.api_key}"}
     with httpx.Client(verify=trust(platform), trust_env=False, timeout=30, headers=headers) as client:
         url = f"https://{platform.target('gateway', 'public_http')}/v1/chat/completions"
         assert client.post(url, json=body).json()["choices"][0]["message"]["content"] == "Hello"
@@ -93,7 +92,7 @@ def test_operators_come_in_with_a_certificate(platform: TlsPlatform, capsys: pyt
     with pytest.raises(SystemExit) as done:
         main(["keys", "--state-dir", str(state), "create", "dev"])
     assert done.value.code == 0
-    assert capsys.readouterr().out.startswith(api_key(platform)[:3])
+    assert capsys.readouterr().out.startswith(platform.api_key[:3])
 
 
 def test_a_replica_that_listens_everywhere_is_known_by_where_it_calls_from(platform: TlsPlatform) -> None:

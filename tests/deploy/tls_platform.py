@@ -3,16 +3,19 @@
 import asyncio
 import contextlib
 import json
+import os
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from headrace_cli.__main__ import main
+from headrace_cli.client import Client
 from headrace_cli.platform import redis_server
 from headrace_cli.platform.state_dir import StateDir
+from headrace_kit.errors import HeadraceError
 
 LIMIT_S = 30.0
 FLEET = """
@@ -25,10 +28,13 @@ WORKER = ["--engine=scripted", "--model=scripted", "--pool=scripted", "--replica
 
 
 class TlsPlatform:
-    """``start`` each service in its order; ``target`` says where one listens."""
+    """``start`` each service in its order; ``target`` says where one listens.
 
-    def __init__(self, root: Path) -> None:
-        self.root, self.certs = root, root / "certs"
+    A service in ``elsewhere`` is run from the packages in that folder in place of the installed ones.
+    """
+
+    def __init__(self, root: Path, elsewhere: Mapping[str, Path]) -> None:
+        self.root, self.certs, self._elsewhere = root, root / "certs", elsewhere
         self.processes: list[subprocess.Popen[bytes]] = []
         self.announced: dict[str, dict[str, Any]] = {}
         with contextlib.suppress(SystemExit):
@@ -64,6 +70,33 @@ class TlsPlatform:
     def target(self, service: str, listener: str = "grpc") -> str:
         return str(self.announced[service][listener])
 
+    @property
+    def ca(self) -> bytes:
+        return (self.certs / "ca.pem").read_bytes()
+
+    @property
+    def api_key(self) -> str:
+        return (self.root / "bootstrap-key").read_text().strip()
+
+    def client(self) -> Client:
+        return Client(self.target("gateway", "public_grpc"), api_key=self.api_key, ca=self.ca)
+
+    def wait_for_model(self) -> None:
+        """Until the gateway has the card that the worker brought."""
+        deadline = time.monotonic() + LIMIT_S
+        with self.client() as client:
+            while not self._models(client):
+                assert time.monotonic() < deadline, self.log("gateway")
+                time.sleep(0.05)
+
+    @staticmethod
+    def _models(client: Client) -> list[str]:
+        """None while the gateway or what it needs still starts."""
+        try:
+            return [model.id for model in client.models()]
+        except HeadraceError:
+            return []
+
     def log(self, service: str) -> str:
         return (self.root / f"{service}.log").read_text()[-4000:]
 
@@ -74,13 +107,16 @@ class TlsPlatform:
             process.wait(LIMIT_S)
 
     def _run(self, command: list[str], name: str) -> None:
+        environ = dict(os.environ)
+        if name in self._elsewhere:
+            environ["PYTHONPATH"] = str(self._elsewhere[name])
         with (self.root / f"{name}.log").open("wb") as output:
-            self.processes.append(subprocess.Popen(command, stdout=output, stderr=output))
+            self.processes.append(subprocess.Popen(command, stdout=output, stderr=output, env=environ))
 
 
 @contextlib.contextmanager
-def tls_platform(root: Path) -> Iterator[TlsPlatform]:
-    platform = TlsPlatform(root)
+def tls_platform(root: Path, elsewhere: Mapping[str, Path] | None = None) -> Iterator[TlsPlatform]:
+    platform = TlsPlatform(root, elsewhere or {})
     try:
         redis = platform.start_redis()
         keys = [f"--{name}-file={root / name}" for name in ("admin-key", "bootstrap-key")]
@@ -92,6 +128,7 @@ def tls_platform(root: Path) -> Iterator[TlsPlatform]:
         peers = [known, *(f"--{name}={platform.target(name)}" for name in ("policy", "router"))]
         public = [f"--public-tls-{part}={platform.certs / file}" for part, file in PUBLIC.items()]
         platform.start("gateway", *peers, *public)
+        platform.wait_for_model()
         yield platform
     finally:
         platform.stop()
