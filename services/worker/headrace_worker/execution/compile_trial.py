@@ -33,7 +33,6 @@ _NICE = 5
 
 def main() -> None:
     _die_with_parent()
-    os.nice(_NICE)
     out = os.dup(1)
     os.dup2(2, 1)  # whatever a library prints is not an answer
     jobs: BinaryIO = sys.stdin.buffer
@@ -79,6 +78,7 @@ def _die_with_parent() -> None:
 
 def _limit(limits: TrialLimits) -> None:
     """What goes over it ends this process by a signal that native code cannot ignore, or fails to allocate."""
+    os.nice(_NICE)
     signal.setitimer(signal.ITIMER_PROF, limits.cpu_s)
     signal.setitimer(signal.ITIMER_REAL, limits.wall_s)
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))

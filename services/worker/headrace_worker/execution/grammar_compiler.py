@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 _MAX_WAITING = 64
+_MAX_CALLERS = 1024
 _MAX_REMEMBERED = 512
 _MAX_REMEMBERED_BYTES = 256 << 20
 _RETRY_AFTER_S = 1.0
@@ -46,7 +47,6 @@ def invalid(detail: str) -> Rejected:
 class Compilation(Opening):
     """One caller's wait for a compiled constraint. The thread sets `result`, once, and then `done`."""
 
-    source: Source | None = None
     result: Outcome | None = None
     abandoned: bool = False
     done: threading.Event = field(default_factory=threading.Event)
@@ -64,6 +64,19 @@ class Compilation(Opening):
     def compiled(self) -> Compiled:
         assert self.result is not None and not isinstance(self.result, Rejected), "it was opened before"
         return self.result
+
+
+@dataclass(eq=False)
+class _Job:
+    """One source that is to be compiled, for everybody who asks for it meanwhile."""
+
+    source: Source
+    callers: list[Compilation]
+
+    def finish(self, outcome: Outcome) -> None:
+        for caller in self.callers:
+            caller.result = outcome
+            caller.done.set()
 
 
 class _Memory:
@@ -96,7 +109,9 @@ class GrammarCompiler:
         self._vocabulary = vocabulary
         self._trial = TrialProcess(vocabulary, limits or TrialLimits())
         self._changed = threading.Condition()
-        self._waiting: Turns[Compilation] = Turns(_MAX_WAITING)
+        self._waiting: Turns[_Job] = Turns(_MAX_WAITING)
+        # Waiting and being compiled.
+        self._jobs: dict[Source, _Job] = {}
         self._memory = _Memory()
         self._compiler: Compiler | None = None
         self._thread: threading.Thread | None = None
@@ -114,16 +129,21 @@ class GrammarCompiler:
         try:
             source = read_source(grammar)
         except BadSource as error:
-            return Compilation(result=invalid(str(error)))
+            return Compilation(invalid(str(error)))
         with self._changed:
             known = self._memory.find(source)
             if known is not None:
-                return Compilation(source, known)
-            reason = self._waiting.refusal(fair_key)
+                return Compilation(known)
+            compilation = Compilation()
+            job = self._jobs.get(source)
+            if job is not None and len(job.callers) < _MAX_CALLERS:
+                job.callers.append(compilation)
+                return compilation
+            reason = "busy" if job is not None else self._waiting.refusal(fair_key)
             if reason is not None:
-                return Compilation(source, Rejected(reason, "", _BUSY[reason], _RETRY_AFTER_S))
-            compilation = Compilation(source)
-            self._waiting.put(fair_key, compilation)
+                return Compilation(Rejected(reason, "", _BUSY[reason], _RETRY_AFTER_S))
+            job = self._jobs[source] = _Job(source, [compilation])
+            self._waiting.put(fair_key, job)
             self._changed.notify()
         self.start()
         return compilation
@@ -143,16 +163,15 @@ class GrammarCompiler:
         except TrialLost as error:
             log.warning("grammar_trial_lost: %s", error)
         self._compiler = make_compiler(self._vocabulary)
-        while (compilation := self._next()) is not None:
-            assert compilation.source is not None, "only what has a source waits"
-            outcome, final = self._outcome(compilation.source, self._compiler)
+        while (job := self._next()) is not None:
+            outcome, final = self._outcome(job.source, self._compiler)
             with self._changed:
-                compilation.result = outcome
                 if final:
-                    self._memory.keep(compilation.source, outcome)
-            compilation.done.set()
+                    self._memory.keep(job.source, outcome)
+                del self._jobs[job.source]
+                job.finish(outcome)
 
-    def _next(self) -> Compilation | None:
+    def _next(self) -> _Job | None:
         """The next one that somebody still waits for; None when closed."""
         with self._changed:
             while True:
@@ -160,16 +179,13 @@ class GrammarCompiler:
                     self._changed.wait()
                 if self._closed:
                     return None
-                compilation = self._waiting.take()
-                if not compilation.abandoned:
-                    return compilation
+                job = self._waiting.take()
+                if not all(caller.abandoned for caller in job.callers):
+                    return job
+                del self._jobs[job.source]
 
     def _outcome(self, source: Source, compiler: Compiler) -> tuple[Outcome, bool]:
         """What came of it, and whether it would be the same again."""
-        with self._changed:
-            known = self._memory.find(source)
-        if known is not None:
-            return known, False  # somebody else asked for the same, earlier
         try:
             detail = self._trial.ask(source)
         except TrialLost as error:

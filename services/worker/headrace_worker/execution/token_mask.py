@@ -1,10 +1,11 @@
-"""Masks of allowed ids over rows of logits. Knows no grammar."""
+"""Masks of allowed ids over rows of logits. Knows no grammar. Words are little-endian, as every machine of ours is."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from typing import NamedTuple
 
+import numpy
 import torch
 from torch import Tensor
 
@@ -32,9 +33,13 @@ def pack_ids(ids: Iterable[int], vocab_size: int) -> Tensor:
 
 def apply_masks(logits_RV: Tensor, masks: TokenMasks) -> None:
     """-inf, in place, wherever a mask does not allow an id."""
-    device, vocab_size = logits_RV.device, logits_RV.shape[1]
-    rows_S = torch.tensor(masks.rows, dtype=torch.int64, device=device)
-    shifts = torch.arange(WORD_BITS, dtype=torch.int32, device=device)
-    bits_SWb = (masks.words_SW.to(device)[:, :, None] >> shifts) & 1
-    forbidden_SV = (bits_SWb == 0).flatten(1)[:, :vocab_size]
-    logits_RV[rows_S] = logits_RV[rows_S].masked_fill(forbidden_SV, float("-inf"))
+    device, (num_rows, vocab_size) = logits_RV.device, logits_RV.shape
+    # On the host: numpy unpacks bits an order of magnitude faster than tensor arithmetic does.
+    allowed_SV = numpy.unpackbits(masks.words_SW.numpy().view(numpy.uint8), axis=1, count=vocab_size, bitorder="little")
+    forbidden_SV = torch.from_numpy(allowed_SV == 0).to(device)
+    if masks.rows == list(range(num_rows)):
+        logits_RV.masked_fill_(forbidden_SV, float("-inf"))
+        return
+    forbidden_RV = torch.zeros(num_rows, vocab_size, dtype=torch.bool, device=device)
+    forbidden_RV[torch.tensor(masks.rows, dtype=torch.int64, device=device)] = forbidden_SV
+    logits_RV.masked_fill_(forbidden_RV, float("-inf"))

@@ -46,10 +46,22 @@ def test_room_and_shares_are_bounded(asleep: GrammarCompiler) -> None:
 
 
 def test_one_that_nobody_waits_for_is_passed_over(asleep: GrammarCompiler) -> None:
-    abandoned = asleep.compile(Grammar("regex", "a+"), "a")
-    wanted = asleep.compile(Grammar("regex", "b+"), "a")
-    abandoned.abandoned = True
-    assert asleep._next() is wanted
+    abandoned = [asleep.compile(Grammar("regex", "a+"), "a") for _ in range(2)]
+    wanted = [asleep.compile(Grammar("regex", "b+"), "a") for _ in range(2)]
+    for each in (*abandoned, wanted[0]):
+        each.abandoned = True
+    job = asleep._next()
+    assert job is not None and job.callers == wanted
+    assert list(asleep._jobs) == [job.source]
+
+
+def test_many_who_ask_for_the_same_are_one_job(asleep: GrammarCompiler) -> None:
+    asked = [asleep.compile(Grammar("regex", "a+"), "greedy") for _ in range(200)]
+    assert {reason(each) for each in asked} == {None}
+    job = asleep._next()
+    assert job is not None and job.callers == asked
+    job.finish(Rejected("invalid_grammar", "grammar", "why"))
+    assert {reason(each) for each in asked} == {"invalid_grammar"}
 
 
 def test_too_much_memory_is_refused_and_a_lost_process_is_busy_once(compiler: GrammarCompiler) -> None:
