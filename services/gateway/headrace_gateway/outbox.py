@@ -8,7 +8,10 @@ from pathlib import Path
 
 from headrace_kit.migrations import migrate
 
-_SCHEMA = ("CREATE TABLE IF NOT EXISTS settlement (response_id TEXT PRIMARY KEY, request BLOB)",)
+_SCHEMA = (
+    "CREATE TABLE IF NOT EXISTS settlement (response_id TEXT PRIMARY KEY, request BLOB)",
+    "CREATE TABLE IF NOT EXISTS refused (response_id TEXT PRIMARY KEY, request BLOB)",
+)
 
 
 class Outbox:
@@ -31,6 +34,18 @@ class Outbox:
             return
         self._ids.discard(response_id)
         self._database.execute("DELETE FROM settlement WHERE response_id = ?", (response_id,))
+
+    def set_aside(self, response_id: str) -> None:
+        """Out of the queue and kept for a person: policy will never take it."""
+        self._database.execute(
+            "INSERT OR REPLACE INTO refused SELECT response_id, request FROM settlement WHERE response_id = ?",
+            (response_id,),
+        )
+        self.remove(response_id)
+
+    def refused(self) -> list[str]:
+        """Ids that were set aside."""
+        return [row[0] for row in self._database.execute("SELECT response_id FROM refused ORDER BY rowid")]
 
     def oldest(self, limit: int) -> list[tuple[str, bytes]]:
         """Entries in the order in which they were put."""

@@ -14,6 +14,7 @@ log = logging.getLogger(__name__)
 SETTLE_WAIT_S = 0.05
 _BATCH = 100
 _late = telemetry.counter("settlements_late_total", "Settlements that went through the outbox")
+_refused = telemetry.counter("settlements_refused_total", "Settlements that policy will never take; see the outbox")
 _waiting = telemetry.gauge("settlements_waiting", "Settlements in the outbox")
 
 
@@ -72,14 +73,16 @@ class Settler:
         self._wake.set()
 
     async def _drain(self, entries: list[tuple[str, bytes]]) -> bool:
-        """Sends entries until policy does not answer."""
+        """Sends entries until policy does not answer; one that it refuses must not hold up the others."""
         for response_id, serialized in entries:
             try:
                 await self._policy.settle(pb.SettleRequest.FromString(serialized))
             except HeadraceError as error:
-                if error.row.http != 503:
-                    log.error("settlement_refused", extra={"response_id": response_id, "detail": error.message})
-                return False
+                if error.row.http >= 500:
+                    return False
+                log.error("settlement_refused", extra={"response_id": response_id, "detail": error.message})
+                _refused.inc()
+                self._outbox.set_aside(response_id)
             self._outbox.remove(response_id)
         _waiting.set(len(self._outbox))
         return True

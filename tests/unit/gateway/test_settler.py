@@ -81,3 +81,16 @@ async def test_an_outage_is_bridged_from_disk_also_by_the_next_process(policy: F
     await until(lambda: len(outbox) == 0)
     task.cancel()
     assert policy.settled == ["r1", "r2"]
+
+
+async def test_a_settlement_that_is_refused_holds_up_no_other(policy: FakePolicy, tmp_path: Path) -> None:
+    settler, outbox = settler_over(policy, tmp_path / "o")
+    policy.error = HeadraceError("invalid_argument", "never")
+    await settler.settle(settlement("r1"))
+    task = asyncio.create_task(settler.run())
+    await until(lambda: outbox.refused() == ["r1"])
+    policy.error = None
+    await settler.settle(settlement("r2"))
+    await until(lambda: len(outbox) == 0)
+    task.cancel()
+    assert policy.settled == ["r2"] and outbox.refused() == ["r1"]

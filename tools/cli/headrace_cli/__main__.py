@@ -9,7 +9,21 @@ import grpc
 
 from headrace_cli.client import StreamBroken
 from headrace_cli.platform.state_dir import CommandError
-from headrace_cli.verbs import certs, chat, conformance, down, fleet, keys, logs, restart, status, up
+from headrace_cli.verbs import (
+    certs,
+    chat,
+    conformance,
+    down,
+    fleet,
+    keys,
+    logs,
+    quota,
+    restart,
+    route,
+    status,
+    up,
+    usage,
+)
 from headrace_cli.verbs.passed_on import PASSED_ON, pass_on
 from headrace_kit.errors import HeadraceError
 from headrace_kit.settings import version
@@ -23,6 +37,9 @@ VERBS: dict[str, ModuleType] = {
     "restart": restart,
     "fleet": fleet,
     "keys": keys,
+    "quota": quota,
+    "usage": usage,
+    "route": route,
     "certs": certs,
     "conformance": conformance,
 }

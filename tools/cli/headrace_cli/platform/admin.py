@@ -40,6 +40,10 @@ class Admin:
         except grpc.RpcError as error:
             raise from_rpc_error(error, fallback="internal") from error
 
+    def stream(self, method: Callable[..., Any], request: Any, timeout_s: float) -> Any:
+        """One streaming call; its RpcErrors are the caller's."""
+        return method(request, timeout=timeout_s, metadata=self._metadata)
+
     async def replicas(self) -> list[pb.Replica]:
         """Every replica of the registry."""
         answer = await self.call(self.stub.ListReplicas, pb.ListReplicasRequest())

@@ -1,0 +1,72 @@
+"""The books as an operator reads them: one row per response, whatever became of it, and nothing left reserved."""
+
+import csv
+import io
+import json
+from typing import Any
+
+from headrace_kit.errors import HeadraceError
+from tests.integration.platform.running_platform import Platform, wait_until
+
+
+def rows(platform: Platform) -> dict[str, dict[str, Any]]:
+    """Rows by response id."""
+    return {row["response_id"]: row for row in json.loads(platform.headrace("usage", "--format", "json").stdout)}
+
+
+def script(*steps: Any) -> list[dict[str, str]]:
+    return [{"role": "user", "content": json.dumps(list(steps))}]
+
+
+def test_every_response_has_one_row(platform: Platform) -> None:
+    seen = {}
+    with platform.client() as client:
+        for steps, limit in ((("a", "b"), None), (("a", "b", "c"), 2), (("a", "!err"), None)):
+            stream = client.generate("scripted", script(*steps), max_output_tokens=limit)
+            list(stream)
+            seen[stream.response_id] = stream
+        gone = client.generate("scripted", script("a", "!stall(30)"))
+        for event in gone:
+            if event.WhichOneof("event") == "delta":
+                break
+        gone.__exit__()
+    wait_until(lambda: {*seen, gone.response_id} <= rows(platform).keys(), "all rows are there", 10.0)
+    found = rows(platform)
+    for response_id, stream in seen.items():
+        row = found[response_id]
+        assert row["kind"] == stream.kind and stream.usage is not None
+        assert row["prompt_tokens"] == stream.usage.num_prompt_tokens
+        assert row["output_tokens"] == stream.usage.num_output_tokens
+    assert (found[gone.response_id]["kind"], found[gone.response_id]["reason"]) == ("cancelled", "disconnect")  # B64
+
+
+def test_usage_is_also_csv(platform: Platform) -> None:
+    with platform.client() as client:
+        list(client.generate("scripted", script("a")))
+    text = platform.headrace("usage", "--tenant", "dev").stdout
+    listed = list(csv.DictReader(io.StringIO(text)))
+    assert listed and {row["tenant"] for row in listed} == {"dev"}
+    assert platform.headrace("usage", "--from", "2999-01-01").stdout.count("\n") == 1
+    assert "ISO 8601" in platform.headrace("usage", "--from", "yesterday").stderr
+
+
+def test_a_quota_is_set_shown_kept_and_returned(platform: Platform) -> None:
+    assert platform.headrace("quota", "set", "dev", "concurrency", "1").returncode == 0
+
+    def outcome() -> str:
+        with platform.client() as client:
+            try:
+                return str(list(client.generate("scripted", script("a")))[-1].WhichOneof("event"))
+            except HeadraceError as error:
+                return error.reason
+
+    with platform.client() as client:
+        running = client.generate("scripted", script("a", "!stall(30)"))
+        assert next(iter(running)).WhichOneof("event") == "created"
+        wait_until(lambda: outcome() == "concurrency", "the limit is in force", 5.0)
+        assert "concurrency" in platform.headrace("quota", "show", "dev").stdout
+        running.__exit__()
+    wait_until(lambda: outcome() == "completed", "the place is free again", 5.0)
+    assert platform.headrace("quota", "set", "dev", "concurrency", "none").returncode == 0
+    refused = platform.headrace("quota", "set", "dev", "nonsense", "1")
+    assert refused.returncode == 1 and "tenants.dev.limits" in refused.stderr

@@ -1,0 +1,81 @@
+"""`headrace quota show|set`: what a tenant may spend, and what is used of it."""
+
+import argparse
+import asyncio
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+import yaml
+
+from headrace.v1 import fleet_pb2, policy_pb2
+from headrace_cli.console import table
+from headrace_cli.platform.admin import Admin
+from headrace_cli.platform.state_dir import CommandError, StateDir
+from headrace_cli.verbs.apply import refusal
+
+HELP = "what a tenant may spend: show, set"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    actions = parser.add_subparsers(dest="action", required=True, metavar="ACTION")
+    show = actions.add_parser("show", help="limits and what is used of them now")
+    show.add_argument("tenant")
+    change = actions.add_parser("set", help="set or remove one limit of a tenant, as a new version of the fleet file")
+    change.add_argument("tenant")
+    change.add_argument("limit", help="rpm, tpm, input_tpm, output_tpm, concurrency, tokens_per_day or spend_per_day")
+    change.add_argument("capacity", help="units that fit, or none")
+    change.add_argument("--scope", default="tenant", choices=("tenant", "project", "key", "model"))
+    change.add_argument("--subject", default="", help="project, key id or model; empty: each one of its own")
+
+
+def run(options: argparse.Namespace) -> int:
+    return asyncio.run(_ACTIONS[options.action](StateDir.resolve(options.state_dir), options))
+
+
+async def _show(state: StateDir, options: argparse.Namespace) -> int:
+    async with Admin(state) as admin:
+        answer = await admin.call(admin.stub.GetTenantQuota, policy_pb2.QuotaQuery(tenant=options.tenant))
+    rows = [(level.limit, level.scope, f"{level.level:g}", f"{level.capacity:g}") for level in answer.levels]
+    table(("limit", "scope", "used", "capacity"), rows)
+    return 0
+
+
+async def _set(state: StateDir, options: argparse.Namespace) -> int:
+    """What was used stays used: a limit is a level and a capacity."""
+    async with Admin(state) as admin:
+        content = yaml.safe_load(await admin.fleet_yaml())
+        _change(content, options)
+        comment = f"quota set {options.tenant} {options.limit} {options.capacity}"
+        request = fleet_pb2.ApplyRequest(fleet_yaml=yaml.safe_dump(content, sort_keys=False), comment=comment)
+        answer = await admin.call(admin.stub.Apply, request)
+    if answer.problems:
+        raise refusal("the changed fleet file", answer.problems)
+    print(f"version {answer.version}")
+    return 0
+
+
+def _change(content: dict[str, Any], options: argparse.Namespace) -> None:
+    tenants = content.get("tenants") or {}
+    if options.tenant not in tenants:
+        raise CommandError(f"the fleet file has no tenant {options.tenant!r}; it has: {', '.join(tenants)}")
+    tenant = tenants[options.tenant] = tenants[options.tenant] or {}
+    wanted = {"name": options.limit, "scope": options.scope, "subject": options.subject}
+    same = ("name", "scope", "subject")
+    limits = [
+        one
+        for one in tenant.get("limits") or []
+        if tuple({"scope": "tenant", "subject": "", **one}[key] for key in same) != tuple(wanted.values())
+    ]
+    if options.capacity != "none":
+        limits.append({**{key: value for key, value in wanted.items() if value}, "capacity": _number(options.capacity)})
+    tenant["limits"] = limits
+
+
+def _number(text: str) -> float | int:
+    try:
+        return int(text) if text.lstrip("-").isdigit() else float(text)
+    except ValueError:
+        raise CommandError(f"capacity: {text!r} is no number; `none` removes the limit") from None
+
+
+_ACTIONS: dict[str, Callable[[StateDir, argparse.Namespace], Coroutine[Any, Any, int]]] = {"show": _show, "set": _set}
