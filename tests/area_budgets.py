@@ -34,6 +34,7 @@ AREA_OF_PATH: Mapping[str, str] = {
     "tests/unit/controlplane": "operations",
     "tests/unit/sim": "simulator",
     "tests/integration/platform/http": "contract",
+    "tests/integration/platform/test_screened_streams.py": "policy",
     "tests/integration/test_policy_process.py": "policy",
     "tests/integration/test_worker_agent.py": "engine",
     "tests/integration/test_worker_faults.py": "engine",
