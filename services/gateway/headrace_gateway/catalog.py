@@ -102,6 +102,11 @@ class Catalog:
             raise HeadraceError("no_replica", f"no replica of {entry.name} has registered yet", retry_after_s=1.0)
         return served
 
+    @property
+    def cors_origins(self) -> tuple[str, ...]:
+        """Origins that a browser may call from."""
+        return tuple(self._section.cors_origins)
+
     def models(self) -> list[ServedModel]:
         """Every model whose card is here."""
         return [self._served[entry.name] for entry in self._section.models if entry.name in self._served]

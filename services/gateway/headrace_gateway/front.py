@@ -36,6 +36,11 @@ class Front:
         )
         return Session(f"resp_{secrets.token_hex(12)}", prepared, self._services, terms)
 
+    @property
+    def cors_origins(self) -> tuple[str, ...]:
+        """Origins that a browser may call from."""
+        return self._catalog.cors_origins
+
     async def identify(self, credential: str) -> policy_pb2.Identity:
         """Who is calling, for calls that name no model."""
         return await self._services.policy.authenticate(credential)

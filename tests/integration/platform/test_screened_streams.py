@@ -1,4 +1,4 @@
-"""Text that a rule forbids never reaches a client, by whatever API it came and however it was cut."""
+"""The fleet's `safety`: forbidden text reaches no client, and browsers call from named origins only."""
 
 import json
 from collections.abc import Iterator
@@ -13,6 +13,7 @@ from tests.integration.platform.running_platform import SCRIPTED, Platform, runn
 WORD = "persimmon"
 RULES = """
 safety:
+  cors_origins: ["https://ours.example"]
   rules:
     fruit: {detector: blocklist, values: [persimmon], side: output}
     mail: {detector: pii, values: [email], side: output, action: redact}
@@ -114,3 +115,14 @@ def test_an_address_is_redacted_wherever_it_is_cut(http: Http) -> None:
         told = text_of(PATHS[0], events)
         assert "user" not in told and "example" not in told
         assert told.startswith("to [") and told.endswith(" now please")
+
+
+def test_browsers_of_named_origins_need_no_key_to_ask(http: Http) -> None:
+    def preflight(origin: str) -> int:
+        headers = {"origin": origin, "access-control-request-method": "POST", "authorization": ""}
+        return http.client.options(PATHS[0], headers=headers).status_code
+
+    assert preflight("https://ours.example") == 204
+    assert preflight("https://theirs.example") == 401
+    told = http.client.get("/v1/models", headers={"origin": "https://ours.example"})
+    assert told.headers["access-control-allow-origin"] == "https://ours.example"

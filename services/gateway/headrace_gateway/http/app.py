@@ -8,12 +8,14 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route
+from starlette.types import ASGIApp
 
 from headrace.v1 import inference_pb2 as pb
 from headrace_gateway.front import Front
 from headrace_gateway.http.api import Api
 from headrace_gateway.http.chat import ChatApi
 from headrace_gateway.http.completions import CompletionsApi
+from headrace_gateway.http.cors import Cors
 from headrace_gateway.http.endpoint import Endpoint
 from headrace_gateway.http.errors import AnthropicErrors, ErrorForm, OpenAiErrors, error_response
 from headrace_gateway.http.headers import credential, id_headers
@@ -115,9 +117,9 @@ class App:
         return _no_route(request, error)
 
 
-def build_app(front: Front, health: Health, max_body_bytes: int) -> Starlette:
-    """Routes and error bodies."""
-    return App(front, health, max_body_bytes).build()
+def build_app(front: Front, health: Health, max_body_bytes: int) -> ASGIApp:
+    """Routes, error bodies, and who may call from a browser."""
+    return Cors(App(front, health, max_body_bytes).build(), lambda: front.cors_origins)
 
 
 async def _on_error(request: Request, error: Any) -> Response:
