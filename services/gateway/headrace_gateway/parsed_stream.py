@@ -77,7 +77,10 @@ class ParsedStream:
         choice = self._choices[event.choice]
         choice.num_tokens += event.num_tokens
         choice.logprobs += event.logprobs
-        return self._deltas(event.choice, choice.parser.feed(event.text))
+        parts = choice.parser.feed(event.text)
+        if not parts and not choice.parser.may_answer:
+            choice.logprobs = ()  # a tag's tokens are no part of the answer
+        return self._deltas(event.choice, parts)
 
     def _deltas(self, index: int, parts: list[Part]) -> list[ParsedDelta]:
         """The last part of a text completes its tokens. Log-probabilities are told for answer text."""

@@ -93,8 +93,7 @@ async def test_a_call_ends_the_choice_with_calls_unless_it_was_cut() -> None:
 
 
 async def test_logprobs_go_with_answer_text_only() -> None:
-    told, _ = await run(BOTH, events_of("<think>", "h", "</think>", "a", "b", *CALL, logprobs=True))
-    with_logprobs = [event for event in told if getattr(event, "logprobs", ())]
-    assert all(event.text for event in with_logprobs if isinstance(event, outputs.Delta | ParsedDelta))
-    last = [event.logprobs for event in with_logprobs if isinstance(event, outputs.Delta | ParsedDelta)][-1]
-    assert last == ("b",)
+    texts = ["<think>", "h", "</think>", "a", "<", "b", *CALL]
+    told, _ = await run(BOTH, events_of(*texts, logprobs=True))
+    deltas = [event for event in told if isinstance(event, outputs.Delta | ParsedDelta) and event.logprobs]
+    assert [(event.text, event.logprobs) for event in deltas] == [("a", ("a",)), ("<b", ("<", "b"))]

@@ -23,6 +23,10 @@ class HermesParser:
     is_plain = False
 
     @property
+    def may_answer(self) -> bool:
+        return self._call is None and not self._closing
+
+    @property
     def called(self) -> bool:
         return self._num_calls > 0 and self._all_whole and not self._named
 

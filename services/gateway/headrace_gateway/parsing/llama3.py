@@ -28,6 +28,10 @@ class Llama3Parser:
         return self._call is None
 
     @property
+    def may_answer(self) -> bool:
+        return self._call is None or not (self._named or self._num_calls)
+
+    @property
     def called(self) -> bool:
         return self._num_calls > 0 and self._all_whole and not self._named
 

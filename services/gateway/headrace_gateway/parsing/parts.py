@@ -44,6 +44,11 @@ class TextParser(Protocol):
         ...
 
     @property
+    def may_answer(self) -> bool:
+        """Whether what is held may still turn out to be answer text."""
+        ...
+
+    @property
     def called(self) -> bool:
         """Whether the text made at least one call and every call that it began is whole."""
         ...

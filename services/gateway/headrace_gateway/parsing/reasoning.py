@@ -30,6 +30,10 @@ class ReasoningParser:
     def is_plain(self) -> bool:
         return self._place is _Place.ANSWER
 
+    @property
+    def may_answer(self) -> bool:
+        return self._place in (_Place.START, _Place.ANSWER)
+
     def feed(self, text: str) -> list[Part]:
         if self._place is _Place.ANSWER:
             return [Text(text)] if text else []

@@ -56,6 +56,10 @@ class _Both:
         return self._thinking.is_plain and self._calls.is_plain
 
     @property
+    def may_answer(self) -> bool:
+        return self._thinking.may_answer and self._calls.may_answer
+
+    @property
     def called(self) -> bool:
         return self._calls.called
 
