@@ -1,10 +1,43 @@
 """The last decisions, so that they can be explained. Knows no replica and takes no decision."""
 
+from array import array
 from collections import OrderedDict
 from dataclasses import dataclass
+from math import isnan, nan
 
 from headrace.v1 import response_pb2, routing_pb2
-from headrace_router.scoring import Choice
+from headrace_router.scoring import TERMS, Choice
+
+_NO_PARTS = (nan,) * len(TERMS)
+
+
+class Record:
+    """A choice as it is kept: flat, for a thousand decisions over a thousand replicas are a million candidates."""
+
+    __slots__ = ("_filtered", "_numbers", "_picked", "_refs", "_width")
+
+    def __init__(self, choice: Choice) -> None:
+        candidates = choice.candidates
+        self._refs = tuple(text for each in candidates for text in (each.view.id, each.view.epoch))
+        self._width = len(TERMS)
+        self._numbers = array("d", (part for each in candidates for part in each.parts or _NO_PARTS))
+        self._filtered = {at: f"{each.why}: {each.detail}" for at, each in enumerate(candidates) if each.why}
+        self._picked = next((at for at, each in enumerate(candidates) if each is choice.picked), -1)
+
+    def candidates(self) -> list[routing_pb2.Candidate]:
+        """Every replica that was looked at, as it is explained."""
+        return [self._candidate(at) for at in range(len(self._refs) // 2)]
+
+    def _candidate(self, at: int) -> routing_pb2.Candidate:
+        parts = self._numbers[at * self._width : (at + 1) * self._width]
+        scored = not isnan(parts[0])
+        return routing_pb2.Candidate(
+            replica=response_pb2.ReplicaRef(id=self._refs[2 * at], epoch=self._refs[2 * at + 1]),
+            picked=at == self._picked,
+            filtered=self._filtered.get(at, ""),
+            score=sum(parts) if scored else 0.0,
+            terms=dict(zip(TERMS, parts, strict=True)) if scored else {},
+        )
 
 
 @dataclass(frozen=True)
@@ -14,7 +47,7 @@ class Decision:
     decision_id: str
     response_id: str
     attempt: int
-    choice: Choice
+    record: Record
     why: str
     decided_at_ms: int
 
@@ -23,7 +56,7 @@ class Decision:
             decision_id=self.decision_id,
             response_id=self.response_id,
             attempt=self.attempt,
-            candidates=_candidates(self.choice),
+            candidates=self.record.candidates(),
             why=self.why,
             decided_at_ms=self.decided_at_ms,
         )
@@ -43,20 +76,6 @@ class DecisionLog:
 
     def get(self, decision_id: str) -> Decision | None:
         return self._entries.get(decision_id)
-
-
-def _candidates(choice: Choice) -> list[routing_pb2.Candidate]:
-    """Every replica that was looked at, as it is explained."""
-    return [
-        routing_pb2.Candidate(
-            replica=response_pb2.ReplicaRef(id=each.view.id, epoch=each.view.epoch),
-            picked=each is choice.picked,
-            filtered=f"{each.why}: {each.detail}" if each.why else "",
-            score=each.score,
-            terms=each.terms,
-        )
-        for each in choice.candidates
-    ]
 
 
 def sentence(choice: Choice) -> str:

@@ -1,10 +1,8 @@
 """What this router sent where and did not hear of yet (DESIGN section 7). Pure: the clock is an argument.
 
-A decision adds its tokens to a replica's queue while it adds to its load, and to what was sent there lately, which
-fades: who got least lately has the oldest pages to give up.
-
-A decision adds to a replica's load until a load report lists it or UNSEEN_S pass; it is in flight until its outcome is
-reported, once. Knows no replica's own numbers.
+A decision adds to a replica's load, and its tokens to the replica's queue, until a load report lists it or UNSEEN_S
+pass; it is in flight until its outcome is reported, once. What was sent lately fades: who got least has the oldest
+pages to give up. Knows no replica's own numbers.
 """
 
 import math
@@ -13,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 UNSEEN_S = 2.0
-RECENT_S = 300.0
+RECENT_S = 900.0
 # Outcomes of a gateway that died are never reported.
 FORGOTTEN_S = 3600.0
 
@@ -29,6 +27,14 @@ class Sent:
     at: float
     num_new_tokens: int = 0
     num_bound_tokens: int = 0
+
+    @property
+    def weight(self) -> float:
+        """What was asked of the replica: half for all that is served, half for what is computed and fills its cache.
+
+        Balancing either alone leaves the other uneven (the replay in benchmarks/routing.py).
+        """
+        return (self.num_new_tokens + self.num_bound_tokens) / 2
 
 
 class Unseen(NamedTuple):
@@ -77,7 +83,7 @@ class InFlight:
         account.num_new_tokens += sent.num_new_tokens
         account.num_bound_tokens += sent.num_bound_tokens
         recent = self.num_recent_tokens(sent.replica_id, sent.at)
-        self._recent[sent.replica_id] = (recent + sent.num_new_tokens, sent.at)
+        self._recent[sent.replica_id] = (recent + sent.weight, sent.at)
 
     def seen(self, replica_id: str, decision_ids: list[str]) -> None:
         """A load report counts these now."""
@@ -117,7 +123,7 @@ class InFlight:
         return len(account.open) if account else 0
 
     def num_recent_tokens(self, replica_id: str, now: float) -> float:
-        """Prompt tokens that were sent there to be computed, each fading within RECENT_S."""
+        """Weight of what was sent there, in tokens, each fading with RECENT_S."""
         amount, at = self._recent.get(replica_id, (0.0, now))
         return amount * math.exp((at - now) / RECENT_S)
 

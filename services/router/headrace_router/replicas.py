@@ -8,10 +8,11 @@ import asyncio
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from headrace.v1 import fleet_pb2, worker_pb2
 from headrace_router.breaker import Breaker
-from headrace_router.fleet_rules import FleetRules
+from headrace_router.fleet_rules import FleetRules, Pool
 from headrace_router.in_flight import InFlight
 from headrace_router.prediction import UNKNOWN, StepCost
 from headrace_router.prefix_index import Group, record_of
@@ -20,6 +21,43 @@ from headrace_router.scoring import View
 STALE_S = 3.0
 GRACE_S = 15.0
 _PREFIX = "REPLICA_STATE_"
+
+
+class Facts(NamedTuple):
+    """What of a view stays from one decision to the next: the leading fields of `View`, read from messages once."""
+
+    id: str
+    made_of: worker_pb2.Description | None
+    pool: Pool | None
+    what: tuple[str, str, str, str, str, tuple[str, ...], bool, bool, int]
+    load: tuple[int, int, int, int, int, int, int]
+
+    @classmethod
+    def of(cls, replica: "Replica", pool: Pool | None) -> "Facts":
+        row, described, load = replica.row, replica.description, replica.load
+        context, sequence = described.max_context_tokens if described else 0, pool.max_sequence_tokens if pool else 0
+        page_tokens = described.page_tokens if described else 0
+        what = (
+            row.ref.id,
+            replica.epoch or row.ref.epoch,
+            row.model,
+            row.revision,
+            row.role or "both",
+            pool.classes if pool else (),
+            described.features.grammar if described else False,
+            described.features.logprobs if described else False,
+            min(context, sequence) if context and sequence else context or sequence,
+        )
+        carried = (
+            load.num_running,
+            load.num_waiting,
+            load.max_waiting,
+            load.num_queued_tokens,
+            load.num_held_pages * page_tokens,
+            load.num_promised_pages * page_tokens,
+            load.num_total_pages * page_tokens,
+        )
+        return cls(row.ref.id, described, pool, what, carried)
 
 
 @dataclass
@@ -40,6 +78,8 @@ class Replica:
     description: worker_pb2.Description | None = None
     breaker: Breaker = field(default_factory=Breaker)
     unlisted_at: float | None = None
+    facts: Facts | None = None
+    """None: the row, the epoch or the load is another since they were read."""
 
     @property
     def ready(self) -> bool:
@@ -115,7 +155,7 @@ class ReplicaTable:
             self._in_flight.drop_replica(replica.row.ref.id)
             replica.first_seen = self._clock()
         replica.epoch, replica.breaker, replica.record = epoch, Breaker(), record_of(replica.row.ref.id, epoch)
-        replica.load, replica.load_at = worker_pb2.Load(), float("-inf")
+        replica.load, replica.load_at, replica.facts = worker_pb2.Load(), float("-inf"), None
         self._wake()
 
     def set_state(self, replica: Replica, epoch: str, state: worker_pb2.ReplicaState) -> None:
@@ -130,7 +170,7 @@ class ReplicaTable:
 
     def set_load(self, replica: Replica, load: worker_pb2.Load) -> None:
         self._in_flight.seen(replica.row.ref.id, list(load.decisions))
-        replica.load, replica.load_at = load, self._clock()
+        replica.load, replica.load_at, replica.facts = load, self._clock(), None
 
     def set_coefficients(self, replica: Replica, model: worker_pb2.StepModel) -> None:
         replica.cost = self.last_cost[replica.row.model] = StepCost.of(model.coefficients)
@@ -146,40 +186,23 @@ class ReplicaTable:
         return [self._view(replica, now, hits) for replica in self.of_model(model)]
 
     def _view(self, replica: Replica, now: float, hits: Mapping[bytes, int]) -> View:
-        row, described, load = replica.row, replica.description, replica.load
-        pool = self._rules.pools.get(row.pool)
-        page_tokens = described.page_tokens if described else 0
-        unseen = self._in_flight.unseen(row.ref.id, now)
-        context = described.max_context_tokens if described else 0
-        sequence = pool.max_sequence_tokens if pool else 0
+        pool = self._rules.pools.get(replica.row.pool)
+        facts = replica.facts
+        if facts is None or facts.made_of is not replica.description or facts.pool is not pool:
+            facts = replica.facts = Facts.of(replica, pool)
+        unseen = self._in_flight.unseen(facts.id, now)
         return View(
-            id=row.ref.id,
-            epoch=replica.epoch or row.ref.epoch,
-            model=row.model,
-            revision=row.revision,
-            role=row.role or "both",
-            classes=pool.classes if pool else (),
-            grammar=described.features.grammar if described else False,
-            logprobs=described.features.logprobs if described else False,
-            max_context_tokens=min(context, sequence) if context and sequence else context or sequence,
-            state=replica.state,
-            connected=replica.connected,
-            breaker_open=not replica.breaker.admits(now),
-            fresh=now - replica.load_at <= STALE_S,
-            num_running=load.num_running,
-            num_waiting=load.num_waiting,
-            max_waiting=load.max_waiting,
-            num_queued_tokens=load.num_queued_tokens,
-            num_held_tokens=load.num_held_pages * page_tokens,
-            num_promised_tokens=load.num_promised_pages * page_tokens,
-            num_pool_tokens=load.num_total_pages * page_tokens,
-            num_unseen=unseen.num_requests,
-            num_unseen_tokens=unseen.num_new_tokens,
-            num_unseen_bound_tokens=unseen.num_bound_tokens,
-            num_in_flight=self._in_flight.num_open(row.ref.id),
-            num_recent_tokens=self._in_flight.num_recent_tokens(row.ref.id, now),
-            num_hit_tokens=hits.get(replica.record, 0),
-            cost=replica.cost,
+            *facts.what,
+            *facts.load,
+            replica.state,
+            replica.connected,
+            not replica.breaker.admits(now),
+            now - replica.load_at <= STALE_S,
+            *unseen,
+            self._in_flight.num_open(facts.id),
+            self._in_flight.num_recent_tokens(facts.id, now),
+            hits.get(replica.record, 0),
+            replica.cost,
         )
 
     def _list(self, row: fleet_pb2.Replica) -> None:
@@ -189,7 +212,7 @@ class ReplicaTable:
                 self._drop(row.ref.id)
             self._replicas[row.ref.id] = Replica(row, self._clock())
         else:
-            known.row, known.unlisted_at = row, None
+            known.row, known.unlisted_at, known.facts = row, None, None
 
     def _drop(self, replica_id: str) -> None:
         del self._replicas[replica_id]

@@ -76,12 +76,6 @@ class View(NamedTuple):
     logprobs: bool = False
     max_context_tokens: int = 0
     """0 = not known: no limit."""
-    state: str = "ready"
-    connected: bool = True
-    """Its own watch is open, so the state is its word and not a memory."""
-    breaker_open: bool = False
-    fresh: bool = True
-    """Its load report is recent."""
     num_running: int = 0
     num_waiting: int = 0
     max_waiting: int = 0
@@ -91,6 +85,12 @@ class View(NamedTuple):
     num_held_tokens: int = 0
     num_promised_tokens: int = 0
     num_pool_tokens: int = 0
+    state: str = "ready"
+    connected: bool = True
+    """Its own watch is open, so the state is its word and not a memory."""
+    breaker_open: bool = False
+    fresh: bool = True
+    """Its load report is recent."""
     num_unseen: int = 0
     """Own decisions that no report has listed yet; their prompt tokens to compute, and all they may come to."""
     num_unseen_tokens: int = 0
@@ -98,7 +98,7 @@ class View(NamedTuple):
     num_in_flight: int = 0
     """Own decisions whose outcome is not reported yet."""
     num_recent_tokens: float = 0.0
-    """What was sent there lately, fading."""
+    """Weight of what was sent there lately, fading."""
     num_hit_tokens: int = 0
     """Leading tokens of this prompt that its cache is said to hold."""
     cost: StepCost = UNKNOWN
@@ -181,12 +181,10 @@ class _Scoring:
 
     def __init__(self, ask: Ask, fit: Sequence[View]) -> None:
         self._ask = ask
-        known = any(view.cost != UNKNOWN for view in fit)
-        self._default = NOMINAL
-        if known:
-            # One that has published nothing yet is taken for like the others.
-            self._default = next(view.cost for view in fit if view.cost != UNKNOWN)
-        whole_s = min(self._cost(view).prefill_s(ask.num_prompt_tokens) for view in fit)
+        # One that has published nothing yet is taken for like the others.
+        costs = {view.cost: None for view in fit if view.cost is not UNKNOWN}
+        self._default = next(iter(costs), NOMINAL)
+        whole_s = min(cost.prefill_s(ask.num_prompt_tokens) for cost in costs or [NOMINAL])
         self._scale_s = max(whole_s, ask.budget.ttft_s * FLOOR_SHARE)
         self._inter_token_s = ask.budget.inter_token_s or UNSTATED_INTER_TOKEN_S
         peers = [view for view in fit if view.fresh] or fit
@@ -227,7 +225,7 @@ class _Scoring:
         return MOST_OF_MEAN * self._num_requests * weight / self._weights + SPREAD_SLACK
 
     def _cost(self, view: View) -> StepCost:
-        return self._default if view.cost == UNKNOWN else view.cost
+        return self._default if view.cost is UNKNOWN else view.cost
 
 
 def _kinship(session: str, replica_id: str) -> bytes:

@@ -13,7 +13,7 @@ from headrace_kit import telemetry
 from headrace_kit.errors import HeadraceError
 from headrace_router import breaker, decisions
 from headrace_router.deadlines import queue_deadline
-from headrace_router.decisions import Decision, DecisionLog
+from headrace_router.decisions import Decision, DecisionLog, Record
 from headrace_router.demand import Demand
 from headrace_router.dispatcher import Dispatcher, Limits, Picked
 from headrace_router.fleet_rules import FleetRules
@@ -77,7 +77,7 @@ class RouterServicer(routing_pb2_grpc.RouterServicer):
         self._in_flight.add(Sent(decision_id, ref.id, ref.epoch, now, num_new, ask.num_bound_tokens))
         decided_at_ms = round(time.time() * 1000)
         self._decisions.add(
-            Decision(decision_id, request.response_id, request.attempt, picked.choice, why, decided_at_ms)
+            Decision(decision_id, request.response_id, request.attempt, Record(picked.choice), why, decided_at_ms)
         )
         budget, prefill_s = ask.budget, self._dispatcher.predicted_prefill_s(ask, view)
         total_left_s = (
