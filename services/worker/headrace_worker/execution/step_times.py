@@ -36,8 +36,10 @@ class StepTimes:
         """As fitted so far."""
         return self._model
 
-    def predict_step_s(self, prefill_tokens: int, decode_rows: int, context_tokens: int) -> float:
-        return self._model.predict_step_s(prefill_tokens, decode_rows, context_tokens)
+    def predict_step_s(
+        self, prefill_tokens: int, decode_rows: int, context_tokens: int, cached_tokens: int = 0
+    ) -> float:
+        return self._model.predict_step_s(prefill_tokens, decode_rows, context_tokens, cached_tokens)
 
     def predict(self, plan: Plan) -> float:
         """Seconds of this step."""

@@ -45,9 +45,11 @@ class StepModel:
         features = features_of(load, self.knee_tokens)
         return sum(weight * value for weight, value in zip(self.coefficients, features, strict=True))
 
-    def predict_step_s(self, prefill_tokens: int, decode_rows: int, context_tokens: int) -> float:
-        """Seconds of a step with one uncached chunk of `prefill_tokens`; never falls when an argument rises."""
-        chunks = (Prefill(prefill_tokens),) if prefill_tokens else ()
+    def predict_step_s(
+        self, prefill_tokens: int, decode_rows: int, context_tokens: int, cached_tokens: int = 0
+    ) -> float:
+        """Seconds of a step with one chunk of `prefill_tokens` on top of `cached_tokens`; never falls as one rises."""
+        chunks = (Prefill(prefill_tokens, cached_tokens),) if prefill_tokens else ()
         return self.predict(StepLoad(chunks, decode_rows, context_tokens))
 
     def decode_step_s(self, decode_rows: int, context_tokens: int) -> float:

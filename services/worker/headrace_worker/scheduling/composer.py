@@ -106,7 +106,6 @@ class Composer:
         for sequence in samplers:
             sequence.num_in_flight += 1
         draft.works.append(Work(row, prompt, group, samplers))
-        draft.context_tokens += start
         return stop - start
 
     def _decode(self, sequence: Sequence, group: Group) -> Work:

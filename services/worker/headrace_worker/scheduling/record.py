@@ -88,8 +88,10 @@ class _RecordedPredictor:
         self._predictor = predictor
         self._asked: list[float] = []
 
-    def predict_step_s(self, prefill_tokens: int, decode_rows: int, context_tokens: int) -> float:
-        seconds = self._predictor.predict_step_s(prefill_tokens, decode_rows, context_tokens)
+    def predict_step_s(
+        self, prefill_tokens: int, decode_rows: int, context_tokens: int, cached_tokens: int = 0
+    ) -> float:
+        seconds = self._predictor.predict_step_s(prefill_tokens, decode_rows, context_tokens, cached_tokens)
         self._asked.append(seconds)
         return seconds
 
@@ -104,7 +106,9 @@ class _ReplayedPredictor:
     def __init__(self) -> None:
         self.answers: deque[float] = deque()
 
-    def predict_step_s(self, prefill_tokens: int, decode_rows: int, context_tokens: int) -> float:
+    def predict_step_s(
+        self, prefill_tokens: int, decode_rows: int, context_tokens: int, cached_tokens: int = 0
+    ) -> float:
         return self.answers.popleft() if self.answers else 0.0
 
 

@@ -13,7 +13,7 @@ from collections import deque
 from headrace_worker.scheduling.admission import Admission
 from headrace_worker.scheduling.blocks import PagePool
 from headrace_worker.scheduling.cancel import Cancel, Cancels
-from headrace_worker.scheduling.chunking import StepTimePredictor, prefill_budget
+from headrace_worker.scheduling.chunking import Beside, StepTimePredictor, prefill_budget
 from headrace_worker.scheduling.composer import Composer, StepDraft, Work
 from headrace_worker.scheduling.entrance import Entrance
 from headrace_worker.scheduling.events import Event
@@ -131,6 +131,6 @@ class Scheduler:
         high = max(low, min(limits.max_chunk_tokens, limits.max_step_tokens - draft.num_decode_tokens))
         if self._predictor is None or draft.least_gap_s is None:
             return high
-        start = next((group.prompt.num_computed for group in self.running.prefilling), 0)
-        context = draft.context_tokens + start
-        return prefill_budget(self._predictor, draft.least_gap_s, len(draft.works), context, (low, high))
+        cached = next((group.prompt.num_computed for group in self.running.prefilling), 0)
+        beside = Beside(len(draft.works), draft.context_tokens, cached)
+        return prefill_budget(self._predictor, draft.least_gap_s, beside, (low, high))

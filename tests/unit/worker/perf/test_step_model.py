@@ -13,7 +13,7 @@ from headrace_worker.perf.precision import kv_precision, weight_precision
 from headrace_worker.perf.prior import knee_tokens, prior_model
 from headrace_worker.perf.step import Roofline, StepLoad
 from headrace_worker.perf.step_model import FEATURES, StepModel, features_of
-from headrace_worker.scheduling.chunking import prefill_budget
+from headrace_worker.scheduling.chunking import Beside, prefill_budget
 
 ROOFLINE = Roofline(
     BUILT_IN_MODELS["llama-3.1-70b"], weight_precision("fp8"), kv_precision("bf16"), card_named("h100-80gib"), Layout(2)
@@ -108,7 +108,7 @@ def test_ttft_grows_with_the_queue_and_shrinks_with_the_cache() -> None:
 @pytest.mark.parametrize(("gap_s", "rows"), [(0.030, 16), (0.050, 64), (0.100, 128)])
 def test_the_scheduler_chooses_its_chunk_with_it(gap_s: float, rows: int) -> None:
     """It satisfies the scheduler's port, and the chunk found keeps the inter-token budget on the roofline itself."""
-    chunk = prefill_budget(MODEL, gap_s, rows, rows * 1000, (16, 8192))
+    chunk = prefill_budget(MODEL, gap_s, Beside(rows, rows * 1000, 0), (16, 8192))
     assert 16 < chunk < 8192
     took_s = ROOFLINE.step_time_s(StepLoad((Prefill(chunk),), rows, rows * 1000))
     assert 0.85 * gap_s < took_s < 1.05 * gap_s

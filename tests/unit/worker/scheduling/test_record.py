@@ -23,7 +23,9 @@ class NoisyPredictor:
     def __init__(self) -> None:
         self.chance = random.Random(5)
 
-    def predict_step_s(self, prefill_tokens: int, decode_rows: int, context_tokens: int) -> float:
+    def predict_step_s(
+        self, prefill_tokens: int, decode_rows: int, context_tokens: int, cached_tokens: int = 0
+    ) -> float:
         return prefill_tokens * 1e-4 * self.chance.uniform(0.5, 1.5)
 
 
