@@ -88,7 +88,7 @@ class Stack:
 
     def start(self) -> None:
         self.compose("build", timeout_s=BUILD_S)
-        self.compose("run", "--rm", "--user", f"{os.getuid()}:{os.getgid()}", "init")
+        self.compose("run", "--build", "--rm", "--user", f"{os.getuid()}:{os.getgid()}", "init")
         self.compose("up", "--detach", "--wait", timeout_s=BUILD_S)
 
     @property

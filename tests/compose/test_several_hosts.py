@@ -39,7 +39,7 @@ def test_a_worker_of_another_host_serves(empty_stack: Stack, worker_host: Stack)
     first = empty_stack
     first.environ["HEADRACE_CONTROLPLANE_PORT"] = str(CONTROLPLANE_PORT)
     first.compose("build", timeout_s=BUILD_S)
-    first.compose("run", "--rm", "--user", f"{os.getuid()}:{os.getgid()}", "init")
+    first.compose("run", "--build", "--rm", "--user", f"{os.getuid()}:{os.getgid()}", "init")
     first.compose(*FIRST, "up", "--detach", "--wait", "--scale", "worker=0")
     for name in NEEDED:
         (worker_host.folder / "secrets" / name).write_bytes((first.folder / "secrets" / name).read_bytes())

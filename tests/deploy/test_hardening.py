@@ -30,7 +30,14 @@ def nodes() -> list[tuple[str, ast.AST]]:
 def called() -> list[tuple[str, str, ast.Call]]:
     """Every call: where, and of what."""
     found = [(name, node) for name, node in nodes() if isinstance(node, ast.Call)]
-    return [(f"{name}:{node.lineno}", ast.unparse(node.func), node) for name, node in found]
+    return [(f"{name}:{node.lineno}", dotted(node.func), node) for name, node in found]
+
+
+def dotted(node: ast.AST) -> str:
+    """The name as it is written, empty for what is none; much quicker than unparsing."""
+    if isinstance(node, ast.Attribute):
+        return f"{dotted(node.value)}.{node.attr}"
+    return node.id if isinstance(node, ast.Name) else ""
 
 
 def calls(*names: str) -> list[str]:
