@@ -122,7 +122,7 @@ def main() -> None:
     async def compose(host: Host) -> None:
         await build(config, host)
 
-    # Measured on rate-limited streams: a tenth to a sixth less CPU per token than asyncio's own loop.
+    # Measured: 2 to 15 % less CPU per token than asyncio's own loop on rate-limited streams, 2 to 3 % at full rate.
     asyncio.set_event_loop_policy(uvloop.EventLoopPolicy())
     serve.run("gateway", config, compose, tls=tls, otlp_endpoint=config.otlp_endpoint)
 

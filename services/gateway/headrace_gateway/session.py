@@ -6,6 +6,7 @@ Holds no rule of the contract: those are in `lifecycle`. One session has one con
 import asyncio
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Coroutine
+from dataclasses import replace
 from typing import Any
 
 from headrace.v1 import policy_pb2, routing_pb2
@@ -37,6 +38,7 @@ class Session:
         self._routes: dict[int, routing_pb2.RouteResponse] = {}
         self._links: dict[int, WorkerLink] = {}
         self._queue: deque[ClientEvent | outputs.Refusal] = deque()
+        self._num_dropped = 0
         self._wake = asyncio.Event()
         self._after_settling: list[ClientEvent | outputs.Refusal] | None = None
         self._meter = Meter(response_id, prepared.model.name, self._loop.time())
@@ -60,7 +62,7 @@ class Session:
             if isinstance(event, outputs.Delta):
                 self._services.buffers.shrank(self, len(event.text))
                 self._meter.delta(self._loop.time())
-            yield event
+            yield _numbered(event, event.sequence_number - self._num_dropped) if self._num_dropped else event
             if isinstance(event, outputs.Terminal):
                 return
 
@@ -75,8 +77,16 @@ class Session:
         self._services.buffers.shrank(self, self.buffered_bytes)
 
     def end_slow_client(self) -> None:
-        """The process needs the memory: this stream's client reads too slowly."""
-        self._loop.call_soon(self.feed, events.ClientGone("slow_client"))
+        """The process needs the memory: this stream's client reads too slowly, and loses what it has not read."""
+        self._loop.call_soon(self._drop_and_end)
+
+    def _drop_and_end(self) -> None:
+        if self._machine.ended:
+            return  # its terminal stands, and what waits before it is bounded by its declared output
+        kept = [event for event in self._queue if isinstance(event, outputs.Created)]
+        self._num_dropped += len(self._queue) - len(kept)
+        self._queue = deque(kept)
+        self.feed(events.ClientGone("slow_client"))
 
     # ---- the machine -------------------------------------------------------------------------------------------------
 
@@ -219,6 +229,13 @@ class Session:
 
     def _acknowledge(self, output: outputs.Ack) -> None:
         self._links[output.attempt].acknowledge(self.response_id, output.attempt)
+
+
+def _numbered(event: ClientEvent, number: int) -> ClientEvent:
+    """The same event under another number; Created is always the first."""
+    if isinstance(event, outputs.Delta):
+        return event._replace(sequence_number=number)
+    return replace(event, sequence_number=max(0, number))
 
 
 _CARRY_OUT: dict[type, Callable[[Session, Any], None]] = {

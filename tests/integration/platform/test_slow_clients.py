@@ -1,0 +1,34 @@
+"""A client that does not read: over the cap it ends alone, explicitly, and in order (decision 20)."""
+
+import json
+from collections.abc import Iterator
+
+import pytest
+
+from tests.integration.platform.running_platform import Platform, running_platform, wait_until
+from tests.integration.platform.test_streams import num_open
+
+CAP_BYTES = 200_000
+LONG = [{"role": "user", "content": json.dumps([f"!repeat(7000,{'x' * 200})"])}]
+
+
+@pytest.fixture
+def platform(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Iterator[Platform]:
+    monkeypatch.setenv("HEADRACE_GATEWAY_MAX_BUFFERED_BYTES", str(CAP_BYTES))
+    with running_platform(tmp_path_factory.mktemp("slow")) as platform:
+        yield platform
+
+
+def test_the_slowest_reader_ends_and_nobody_else(platform: Platform) -> None:
+    with platform.client() as slow, platform.client() as quick:
+        stream = slow.generate("scripted", LONG, max_output_tokens=7000)
+        events = iter(stream)
+        assert next(events).WhichOneof("event") == "created"
+        steady = [{"role": "user", "content": json.dumps(["a", "!rate(50)", "!repeat(60,b)"])}]
+        neighbour = quick.generate("scripted", steady)
+        assert neighbour.text() == "a" + "b" * 60
+        wait_until(lambda: num_open(platform) == 0, "the slow stream ended at the gateway", 10.0)
+        rest = list(events)  # the client checks the order of what it still gets
+    assert rest[-1].WhichOneof("event") == "cancelled"
+    assert rest[-1].cancelled.reason == "slow_client"
+    assert sum(len(event.delta.text) for event in rest) < 7000 * 200
