@@ -14,6 +14,9 @@ from torch.nn import functional
 from headrace_worker.attention.base import AttentionBackend, AttentionBatch, AttentionStep, KvPages
 from headrace_worker.kernels.kv_write import KvWrite
 
+QUERY_BLOCK = 128
+"""Queries of one call. It leaves out the keys behind them, so a long chunk does little more than half the work."""
+
 
 def _bucket(count: int) -> int:
     """The exponent of the power of two at or above `count`."""
@@ -33,6 +36,8 @@ class _Group:
     pages: Tensor
     """int64 [S * P], sequence after sequence."""
     num_pages: int
+    blocks: tuple[tuple[int, int, int], ...]
+    """(first query, end, keys that any of them sees), over all queries."""
     masks: dict[tuple[int | None, torch.dtype], Tensor] = field(default_factory=dict)
 
     def mask(self, window: int | None, page_size: int, dtype: torch.dtype) -> Tensor:
@@ -68,7 +73,19 @@ def _make_group(batch: AttentionBatch, table_SP: Tensor, members: list[int], row
         positions_SQ=kv_lens_S1 - lens_S1 + index_SQ,
         pages=table_SP[chosen, :num_pages].flatten(),
         num_pages=num_pages,
+        blocks=_query_blocks(batch, members, num_queries),
     )
+
+
+def _query_blocks(batch: AttentionBatch, members: list[int], num_queries: int) -> tuple[tuple[int, int, int], ...]:
+    """Padding queries repeat their sequence's last one, and see no more than it does."""
+    blocks = []
+    for start in range(0, num_queries, QUERY_BLOCK):
+        end = min(start + QUERY_BLOCK, num_queries)
+        behind = (max(0, batch.query_lens[member] - end) for member in members)
+        reach = max(batch.kv_lens[member] - left for member, left in zip(members, behind, strict=True))
+        blocks.append((start, end, reach))
+    return tuple(blocks)
 
 
 def _make_groups(batch: AttentionBatch) -> list[_Group]:
@@ -117,10 +134,18 @@ class _PagedStep(AttentionStep):
             out = functional.scaled_dot_product_attention(q_SKGD, k_SKLD, v_SKLD, attn_mask=mask, scale=self.scale)
             return out.reshape(num_sequences, 1, num_heads, head_dim)
         q_SNQD = q_SQND.transpose(1, 2)
-        out_SNQD = functional.scaled_dot_product_attention(
-            q_SNQD, k_SKLD, v_SKLD, attn_mask=mask_S1QL, scale=self.scale, enable_gqa=num_heads != num_kv_heads
-        )
-        return out_SNQD.transpose(1, 2)
+        parts = [
+            functional.scaled_dot_product_attention(
+                q_SNQD[:, :, start:end],
+                k_SKLD[:, :, :reach],
+                v_SKLD[:, :, :reach],
+                attn_mask=mask_S1QL[:, :, start:end, :reach],
+                scale=self.scale,
+                enable_gqa=num_heads != num_kv_heads,
+            )
+            for start, end, reach in group.blocks
+        ]
+        return torch.cat(parts, dim=2).transpose(1, 2) if len(parts) > 1 else parts[0].transpose(1, 2)
 
     def _gather(self, pages_PBKD: Tensor, group: _Group) -> Tensor:
         """This group's K or V as [S, K, L, D] (a view of what was gathered)."""

@@ -40,6 +40,18 @@ def test_a_mixed_step_equals_plain_attention(backend: AttentionBackend, window: 
 
 
 @both
+@pytest.mark.parametrize("window", [None, 40])
+def test_long_chunks_equal_plain_attention(backend: AttentionBackend, window: int | None) -> None:
+    """Chunks of one shape and several query blocks, one of them deep in its prompt, over pages that were NaN."""
+    kv = make_pages(num_pages=60, page_size=16, fill=float("nan"))
+    deep, fresh = make_story(400, list(range(1, 26)), seed=1), make_story(290, list(range(30, 49)), seed=2)
+    run_step(backend, kv, [(deep, 0, 17)], window)
+    outs = run_step(backend, kv, [(deep, 17, 400), (fresh, 0, 290)], window)
+    for out, (story, start) in zip(outs, [(deep, 17), (fresh, 0)], strict=True):
+        torch.testing.assert_close(out, plain_attention(story, window)[start:], rtol=1e-4, atol=1e-5)
+
+
+@both
 @given(
     page_size=st.sampled_from([1, 3, 16]),
     lengths=st.lists(st.integers(1, 40), min_size=1, max_size=4),
