@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from headrace.v1 import inference_pb2 as pb
+from headrace_gateway.nesting import MAX_NESTING, nests_too_deep
 from headrace_kit.errors import HeadraceError
 
 MAX_TOOLS = 128
@@ -121,6 +122,8 @@ def _json_object(text: str, path: str) -> None:
         value = json.loads(text)
     except (ValueError, RecursionError):
         raise _invalid(path, "is not JSON") from None
+    if nests_too_deep(text, value):
+        raise _invalid(path, f"is nested too deeply: at most {MAX_NESTING} arrays and objects inside one another")
     if not isinstance(value, dict):
         raise _invalid(path, "expected a JSON object")
 

@@ -7,10 +7,12 @@ from typing import Any, NoReturn
 from starlette.requests import ClientDisconnect, Request
 
 from headrace_gateway.http.fields import Fields
+from headrace_gateway.nesting import MAX_NESTING, nests_too_deep
 from headrace_kit.errors import HeadraceError
 
 BODY_S = 30.0
 """A body that takes longer than this is not being sent in earnest."""
+_TOO_DEEP = f"the body is nested too deeply: at most {MAX_NESTING} arrays and objects inside one another"
 
 
 async def read_object(request: Request, max_bytes: int) -> Fields:
@@ -49,13 +51,16 @@ def _invalid(problem: str) -> HeadraceError:
 
 def _parse(body: bytes) -> dict[str, Any]:
     try:
-        content = json.loads(body.decode("utf-8"), parse_constant=_refuse_constant)
+        text = body.decode("utf-8")
+        content = json.loads(text, parse_constant=_refuse_constant)
     except UnicodeDecodeError as error:
         raise _invalid("the body is not UTF-8") from error
     except RecursionError as error:
-        raise _invalid("the body is nested too deeply") from error
+        raise _invalid(_TOO_DEEP) from error
     except ValueError as error:
         raise _invalid(f"the body is not valid JSON: {error}") from error
+    if nests_too_deep(text, content):
+        raise _invalid(_TOO_DEEP)
     if not isinstance(content, dict):
         raise _invalid("the body must be a JSON object")
     return content

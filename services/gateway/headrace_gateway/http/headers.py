@@ -11,6 +11,7 @@ from headrace_gateway.servicer import bearer
 from headrace_gateway.session import Session
 
 _REQUEST_ID = re.compile(r"[\x21-\x7e]{1,128}")
+_DEADLINE_MS = re.compile(r"[0-9]{1,12}")
 _MAX_DEADLINE_MS = 24 * 3600 * 1000
 
 
@@ -34,7 +35,7 @@ def take_headers(generate: pb.GenerateRequest, request: Request) -> float | None
     deadline_ms = request.headers.get("x-headrace-deadline-ms", "")
     if not deadline_ms:
         return None
-    if not (deadline_ms.isascii() and deadline_ms.isdecimal() and 0 < int(deadline_ms[:12]) <= _MAX_DEADLINE_MS):
+    if not (_DEADLINE_MS.fullmatch(deadline_ms) and 0 < int(deadline_ms) <= _MAX_DEADLINE_MS):
         raise invalid("x-headrace-deadline-ms", f"expected milliseconds, 1 to {_MAX_DEADLINE_MS}")
     return int(deadline_ms) / 1000
 

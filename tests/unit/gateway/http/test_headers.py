@@ -46,7 +46,7 @@ def test_a_header_goes_before_the_body() -> None:
     assert generate.session_id == "mine"
 
 
-@pytest.mark.parametrize("given", ["0", "-1", "1.5", "soon", "9" * 30, "٣"])
+@pytest.mark.parametrize("given", ["0", "-1", "1.5", "soon", "9" * 30, "٣", "0" * 11 + "1" * 9, "0" * 11 + "1" * 4500])
 def test_a_deadline_is_a_number_of_milliseconds(given: str) -> None:
     raw: Any = Request({"type": "http", "headers": [(b"x-headrace-deadline-ms", given.encode("utf-8"))], "path": "/"})
     with pytest.raises(HeadraceError, match="deadline-ms"):
