@@ -86,8 +86,8 @@ def _slo_class(name: str, slo: SloClass) -> snapshot_pb2.SloClass:
 
 def _policy(fleet: Fleet, beside: Beside) -> snapshot_pb2.PolicySection:
     return snapshot_pb2.PolicySection(
-        keys=[_key(key) for key in beside.keys],
-        tenants=[_tenant(name, tenant) for name, tenant in fleet.tenants.items()],
+        keys=[_key(fleet, key) for key in beside.keys],
+        tenants=[_tenant(fleet, name, tenant) for name, tenant in fleet.tenants.items()],
         key_secret=beside.vault.key_secret,
         prices=[
             snapshot_pb2.ModelPrice(
@@ -117,13 +117,22 @@ def _policy(fleet: Fleet, beside: Beside) -> snapshot_pb2.PolicySection:
     )
 
 
-def _key(key: StoredKey) -> snapshot_pb2.ApiKey:
+def _with_aliases(fleet: Fleet, names: Sequence[str]) -> list[str]:
+    """The names under which requests may ask for these models: policy sees a request's own word for a model.
+
+    A model that the fleet no longer has stays, since an empty list would allow every model.
+    """
+    aliases = (fleet.models[name].aliases if name in fleet.models else () for name in names)
+    return [*names, *(alias for some in aliases for alias in some)]
+
+
+def _key(fleet: Fleet, key: StoredKey) -> snapshot_pb2.ApiKey:
     return snapshot_pb2.ApiKey(
         key_id=key.key_id,
         hash=key.hash,
         tenant=key.tenant,
         project=key.project,
-        models=key.models,
+        models=_with_aliases(fleet, key.models),
         expires_at_s=key.expires_at_s,
         revoked=key.revoked,
         slo_class=key.slo_class,
@@ -131,14 +140,14 @@ def _key(key: StoredKey) -> snapshot_pb2.ApiKey:
     )
 
 
-def _tenant(name: str, tenant: Tenant) -> snapshot_pb2.Tenant:
+def _tenant(fleet: Fleet, name: str, tenant: Tenant) -> snapshot_pb2.Tenant:
     allowance = tenant.local_allowance
     return snapshot_pb2.Tenant(
         id=name,
         weight=tenant.weight,
         sharing_group=tenant.sharing_group,
         slo_class=tenant.slo_class or "",
-        models=tenant.models,
+        models=_with_aliases(fleet, tenant.models),
         limits=[
             snapshot_pb2.Limit(name=limit.name, capacity=limit.capacity, scope=limit.scope, subject=limit.subject)
             for limit in tenant.limits

@@ -309,3 +309,22 @@ class LedgerMachine(RuleBasedStateMachine):
 TestLedgerMachine = LedgerMachine.TestCase
 # Every step commits to a real file, which costs milliseconds.
 TestLedgerMachine.settings = settings(max_examples=12, stateful_step_count=20)
+
+
+def test_whoever_may_name_a_model_may_name_it_by_its_aliases(ledger: Ledger) -> None:
+    """A request names a model in its own words, and the list of models shows aliases too."""
+    fleet = SCRIPTED.replace("{source: scripted}", "{source: scripted, aliases: [al]}")
+    ledger.apply(fleet + "tenants: {dev: {models: [scripted]}, free: {}}\n", "")
+    ledger.create_key(StoredKey(key_id="", hash=b"", tenant="dev", models=("scripted",)))
+    section = policy(ledger)
+    assert {tenant.id: list(tenant.models) for tenant in section.tenants} == {"dev": ["scripted", "al"], "free": []}
+    assert [list(key.models) for key in section.keys] == [["scripted", "al"]]
+
+
+def test_a_key_of_a_removed_model_does_not_become_a_key_of_all(ledger: Ledger) -> None:
+    ledger.apply(SCRIPTED, "")
+    ledger.create_key(StoredKey(key_id="", hash=b"", tenant="dev", models=("scripted",)))
+    ledger.apply(
+        SCRIPTED.replace("  scripted: {source", "  other: {source").replace("model: scripted", "model: other"), ""
+    )
+    assert [list(key.models) for key in policy(ledger).keys] == [["scripted"]]
