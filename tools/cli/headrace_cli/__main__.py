@@ -51,7 +51,9 @@ def main(argv: Sequence[str] | None = None) -> None:
     try:
         if words and words[0] in PASSED_ON:
             pass_on(words[0], words[1:])
-        options = _parser().parse_args(words)
+        parser = _parser()
+        _check_text(parser, words)
+        options = parser.parse_args(words)
         raise SystemExit(VERBS[options.verb].run(options))
     except (CommandError, HeadraceError, StreamBroken) as error:
         raise SystemExit(f"headrace: {error}") from None
@@ -62,6 +64,13 @@ def main(argv: Sequence[str] | None = None) -> None:
     except BrokenPipeError:
         sys.stderr.close()
         raise SystemExit(0) from None
+
+
+def _check_text(parser: argparse.ArgumentParser, words: Sequence[str]) -> None:
+    """Bytes that are no UTF-8 reach us as lone surrogates, which no message of ours can carry."""
+    for word in words:
+        if any("\ud800" <= char <= "\udfff" for char in word):
+            parser.error(f"argument {word[:40]!r} is not UTF-8 text")
 
 
 def _parser() -> argparse.ArgumentParser:

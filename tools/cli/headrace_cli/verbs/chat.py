@@ -7,6 +7,7 @@ import time
 from typing import Any
 
 from headrace_cli.client import Client, Stream
+from headrace_cli.natural import natural
 from headrace_cli.platform.state_dir import CommandError, StateDir
 
 HELP = "one streamed answer"
@@ -16,7 +17,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("text", metavar="TEXT", help="what to say; - reads standard input")
     parser.add_argument("--model", help="model or alias (default: the only one)")
     parser.add_argument("--temperature", type=float, help="0 is greedy")
-    parser.add_argument("--max-tokens", type=int, metavar="N", help="most tokens to generate")
+    parser.add_argument("--max-tokens", type=natural, metavar="N", help="most tokens to generate")
     parser.add_argument("--system", metavar="TEXT", help="system message")
     parser.add_argument("--json", action="store_true", help="print one JSON object at the end instead of the stream")
 

@@ -9,6 +9,7 @@ from typing import Any
 
 from headrace.v1 import fleet_pb2 as pb
 from headrace_cli.console import table
+from headrace_cli.natural import natural
 from headrace_cli.platform.admin import Admin
 from headrace_cli.platform.state_dir import CommandError, StateDir
 from headrace_cli.verbs.apply import apply_file, refusal
@@ -24,11 +25,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     diff = actions.add_parser("diff", help="what an apply would change")
     diff.add_argument("file", type=Path)
     history = actions.add_parser("history", help="versions, newest first")
-    history.add_argument("-n", type=int, default=20, help="most lines (default 20)")
+    history.add_argument("-n", type=natural, default=20, help="most lines (default 20)")
     rollback = actions.add_parser("rollback", help="make the file of an older version the newest")
-    rollback.add_argument("version", type=int)
+    rollback.add_argument("version", type=natural)
     show = actions.add_parser("show", help="print the fleet file")
-    show.add_argument("version", type=int, nargs="?", default=0)
+    show.add_argument("version", type=natural, nargs="?", default=0)
 
 
 def run(options: argparse.Namespace) -> int:

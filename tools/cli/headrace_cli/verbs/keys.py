@@ -8,6 +8,7 @@ from typing import Any
 
 from headrace.v1 import fleet_pb2 as pb
 from headrace_cli.console import table
+from headrace_cli.natural import natural
 from headrace_cli.platform.admin import Admin
 from headrace_cli.platform.state_dir import StateDir
 
@@ -21,7 +22,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     create.add_argument("--project", default="")
     create.add_argument("--model", action="append", default=[], metavar="NAME", help="may name this model; repeatable")
     create.add_argument("--slo-class", default="", metavar="NAME")
-    create.add_argument("--expires-in", type=int, default=0, metavar="S", help="seconds; 0 = never")
+    create.add_argument("--expires-in", type=natural, default=0, metavar="S", help="seconds; 0 = never")
     show = actions.add_parser("list", help="keys without their secrets")
     show.add_argument("tenant", nargs="?", default="")
     revoke = actions.add_parser("revoke", help="end a key; it is refused within two seconds")
@@ -38,7 +39,7 @@ async def _create(state: StateDir, options: argparse.Namespace) -> int:
         project=options.project,
         models=options.model,
         slo_class=options.slo_class,
-        expires_in_s=max(0, options.expires_in),
+        expires_in_s=options.expires_in,
     )
     async with Admin(state) as admin:
         answer = await admin.call(admin.stub.CreateKey, request)

@@ -6,6 +6,7 @@ import sys
 import time
 from pathlib import Path
 
+from headrace_cli.natural import natural
 from headrace_cli.platform.state_dir import SERVICES, CommandError, StateDir
 from headrace_cli.platform.workers import log_files
 
@@ -15,7 +16,7 @@ HELP = "what a service said"
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     names = ", ".join((*SERVICES, "redis", "supervisor", "worker"))
     parser.add_argument("service", metavar="SERVICE", help=names)
-    parser.add_argument("-n", "--lines", type=int, default=100, metavar="N", help="last lines (default 100)")
+    parser.add_argument("-n", "--lines", type=natural, default=100, metavar="N", help="last lines (default 100)")
     parser.add_argument("-f", "--follow", action="store_true", help="go on as it grows")
 
 
@@ -26,7 +27,7 @@ def run(options: argparse.Namespace) -> int:
         if len(files) > 1:
             print(f"==> {path.name} <==", file=sys.stderr)
         lines = path.read_text("utf-8", "replace").splitlines()
-        print("\n".join(lines[-options.lines :]))
+        print("\n".join(lines[max(0, len(lines) - options.lines) :]))
     if options.follow:
         with contextlib.suppress(KeyboardInterrupt):
             _follow(files)
