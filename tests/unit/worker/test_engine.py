@@ -17,9 +17,11 @@ from headrace_worker.build import build_engine
 from headrace_worker.config import ConfigError, WorkerConfig
 from headrace_worker.engine import Engine
 from headrace_worker.execution.scripted import ScriptedRunner
+from headrace_worker.perf.online_fit import OnlineFit
+from headrace_worker.perf.step_model import StepModel
 from headrace_worker.scheduling.audit import audit
 from headrace_worker.scheduling.cancel import Cancel
-from headrace_worker.scheduling.events import Accepted, Event, Finished, Refused, Tokens
+from headrace_worker.scheduling.events import Accepted, Event, Finished, Progress, Refused, Tokens
 from headrace_worker.scheduling.request import Request
 
 
@@ -128,6 +130,21 @@ def test_dying_kills_whom_the_script_names() -> None:
 def test_a_recording_that_cannot_be_written_is_refused_by_name(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"^record: .*absent"):
         Bench(record=tmp_path / "absent" / "steps.jsonl")
+
+
+def test_prompts_are_cut_by_what_the_engine_has_learned_of_its_steps() -> None:
+    """A millisecond per token: beside a stream that may wait 100 ms, 6 pages of 16 fit and 7 do not."""
+    bench = Bench(num_pages=512)
+    times = bench.engine._times
+    times._fit = OnlineFit(StepModel((1e-3, 1e-3, 0.0, 0.0, 0.0, 0.0), 256))
+    bench.submit("!repeat(20,a)", inter_token_s=0.1)
+    bench.step()
+    times._model = times._fit.model
+    long = bench.submit("x" * 400)
+    bench.step()
+    assert [event.num_prefilled for event in bench.of(Progress, long)] == [96]
+    bench.run()
+    bench.assert_clean()
 
 
 def test_a_thousand_requests_that_never_run_leave_nothing() -> None:
