@@ -90,6 +90,8 @@ class Stack:
         self.compose("build", timeout_s=BUILD_S)
         self.compose("run", "--build", "--rm", "--user", f"{os.getuid()}:{os.getgid()}", "init")
         self.compose("up", "--detach", "--wait", timeout_s=BUILD_S)
+        with self.client() as client:
+            wait_until(client.models, "the gateway has the model's card")
 
     @property
     def api_key(self) -> str:
