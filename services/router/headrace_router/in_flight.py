@@ -30,11 +30,11 @@ class Sent:
 
     @property
     def weight(self) -> float:
-        """What was asked of the replica: half for all that is served, half for what is computed and fills its cache.
+        """What was asked of the replica: a quarter for what is computed and fills its cache, the rest for all of it.
 
         Balancing either alone leaves the other uneven (the replay in benchmarks/routing.py).
         """
-        return (self.num_new_tokens + self.num_bound_tokens) / 2
+        return self.num_new_tokens / 4 + self.num_bound_tokens * 3 / 4
 
 
 class Unseen(NamedTuple):

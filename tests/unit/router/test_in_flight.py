@@ -57,7 +57,7 @@ def test_a_replica_that_is_no_more_carries_nothing() -> None:
 
 def test_what_was_sent_lately_fades_and_is_void_with_the_replica() -> None:
     flight = InFlight()
-    flight.add(Sent("d1", "w-1", "e1", 0.0, 500, 1500))
+    flight.add(Sent("d1", "w-1", "e1", 0.0, 1000, 1000))
     flight.release("d1")
     assert flight.num_recent_tokens("w-1", 0.0) == 1000
     assert flight.num_recent_tokens("w-1", RECENT_S) == pytest.approx(1000 / math.e)
