@@ -8,6 +8,7 @@ import contextlib
 import os
 import random
 import subprocess
+import sys
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
@@ -54,7 +55,8 @@ def measure_rates(programs: dict[str, Program]) -> dict[str, Rates]:
 
     for program in programs.values():
         program.ask(prompts=prompts(chance, 2, 32), num_out=4)
-    for _ in range(NUM_ROUNDS):
+    for number in range(NUM_ROUNDS):
+        print(f"round {number + 1} of {NUM_ROUNDS}: {', '.join(programs)}", file=sys.stderr, flush=True)
         one, many, again = (prompts(chance, *shape) for shape in ((1, PREFILL_TOKENS), *[(BATCH, BATCH_PROMPT)] * 2))
         for name in programs:
             ask(name, "prefill", prompts=one, num_out=1)
@@ -94,9 +96,11 @@ def rate_figures(rates: dict[str, Rates], missing: dict[str, str]) -> list[Figur
 
 
 def scenario_figures(own: Program) -> list[Figure]:
-    hit = own.ask(scenario="prefix_hit")
-    chunk = own.ask(scenario="chunked_prefill")
-    batch = own.ask(scenario="batching")
+    asked = {}
+    for name in ("prefix_hit", "chunked_prefill", "batching"):
+        print(name, file=sys.stderr, flush=True)
+        asked[name] = own.ask(scenario=name)
+    hit, chunk, batch = asked.values()
     rates = [batch["num_tokens"] / batch[f"{way}_s"] for way in ("continuous", "static")]
     return [
         Figure(
