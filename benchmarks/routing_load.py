@@ -36,7 +36,6 @@ from headrace_router.servicer import RouterServicer
 TOKEN = "routing-benchmark-token"
 CTX = b"routing-benchmark"
 PAGE_TOKENS = 16
-RATE_PER_S = 200
 COEFFICIENTS = {"step": 0.01, "tokens": 4.7e-5, "decode_rows": 5e-5, "attention_pairs": 1.3e-9, "tokens_beyond_512": 0}
 NUM_PROMPTS = 20
 SHARED_PAGES = 32
@@ -180,23 +179,34 @@ class Driver:
             await pipe.execute()
         self.times.pipeline.append((time.perf_counter() - started) * 1000)
 
-    async def run(self, num_rounds: int) -> Times:
+    async def run(self, num_rounds: int, rate_per_s: int) -> Times:
         """A second of each kind in turn, so that all see the same neighbours; the first round is not counted."""
         for number in range(num_rounds + 1):
             if number == 1:
                 self.times = Times()
             for call in (self.empty, self.pipeline, self.route):
-                await _at_rate(call)
+                await _at_rate(call, rate_per_s)
         return self.times
 
 
-async def _at_rate(call: Callable[[int], Awaitable[None]]) -> None:
+async def _at_rate(call: Callable[[int], Awaitable[None]], rate_per_s: int) -> None:
     """One second of calls, each on its own, whether or not the last one has ended."""
     started, tasks = time.perf_counter(), []
-    for number in range(RATE_PER_S):
-        await asyncio.sleep(max(0.0, started + number / RATE_PER_S - time.perf_counter()))
+    for number in range(rate_per_s):
+        await asyncio.sleep(max(0.0, started + number / rate_per_s - time.perf_counter()))
         tasks.append(asyncio.ensure_future(call(number)))
     await asyncio.gather(*tasks)
+
+
+@dataclass(frozen=True)
+class Case:
+    """What is measured: replicas, blocks of a prompt, decisions a second, seconds of them; who holds the prompts."""
+
+    num_replicas: int
+    num_blocks: int
+    rate_per_s: int
+    num_rounds: int
+    everywhere: bool = False
 
 
 @asynccontextmanager
@@ -214,12 +224,13 @@ async def router(num_replicas: int, url: str) -> AsyncIterator[str]:
         await child.wait()
 
 
-async def measure(url: str, num_replicas: int, num_pages: int, num_rounds: int, *, everywhere: bool = False) -> Times:
-    """Calls at RATE_PER_S against a fresh router of so many replicas, with prompts of so many pages."""
-    await warm(url, num_replicas, num_pages, everywhere=everywhere)
+async def measure(url: str, case: Case) -> Times:
+    """Against a fresh router; a page is one block."""
+    await warm(url, case.num_replicas, case.num_blocks, everywhere=case.everywhere)
     store = redis.asyncio.Redis.from_url(url)
-    async with router(num_replicas, url) as address, channels.connect(address, token=TOKEN) as channel:
-        times = await Driver(routing_pb2_grpc.RouterStub(channel), store, num_pages).run(num_rounds)
+    async with router(case.num_replicas, url) as address, channels.connect(address, token=TOKEN) as channel:
+        driver = Driver(routing_pb2_grpc.RouterStub(channel), store, case.num_blocks)
+        times = await driver.run(case.num_rounds, case.rate_per_s)
     await store.aclose()
     return times
 
