@@ -68,3 +68,12 @@ def test_only_a_held_lock_is_a_running_supervisor(tmp_path: Path) -> None:
 def test_a_missing_secret_says_what_to_do(tmp_path: Path) -> None:
     with pytest.raises(CommandError, match="headrace up"):
         StateDir(tmp_path).read_secret(tmp_path / "api-key")
+
+
+def test_a_place_that_can_be_no_directory_is_told_in_a_sentence(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    state = StateDir(tmp_path / "file" / "state")
+    assert state.supervisor_pid() is None
+    assert state.announced("gateway") is None
+    with pytest.raises(CommandError, match="cannot make the state directory"):
+        state.prepare()

@@ -91,9 +91,12 @@ class StateDir:
 
     def prepare(self) -> None:
         """Makes the directory and the service token, both for the owner only."""
-        self.root.mkdir(parents=True, exist_ok=True, mode=0o700)
-        for folder in ("announce", "logs", "services"):
-            (self.root / folder).mkdir(exist_ok=True, mode=0o700)
+        try:
+            self.root.mkdir(parents=True, exist_ok=True, mode=0o700)
+            for folder in ("announce", "logs", "services"):
+                (self.root / folder).mkdir(exist_ok=True, mode=0o700)
+        except OSError as error:
+            raise CommandError(f"cannot make the state directory {self.root}: {error.strerror}") from None
         if not self.service_token.exists():
             write_atomically(self.service_token, secrets.token_urlsafe(32).encode())
 
@@ -112,7 +115,7 @@ class StateDir:
         try:
             with self.lock.open("r", encoding="utf-8") as file:
                 fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
-        except FileNotFoundError:
+        except (FileNotFoundError, NotADirectoryError):
             return None
         except BlockingIOError:
             return int(self.lock.read_text("utf-8") or 0) or None
@@ -127,7 +130,7 @@ def read_json(path: Path) -> dict[str, Any] | None:
     """The object in a file that its writer replaces whole, or None while there is none."""
     try:
         content = json.loads(path.read_bytes())
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         return None
     assert isinstance(content, dict), f"{path} holds no object"
     return content
