@@ -147,6 +147,7 @@ async def test_keys_are_made_listed_and_revoked(site: Site) -> None:
         "models": fleet_pb2.CreateKeyRequest(tenant="dev", models=["nothing"]),
         "slo_class": fleet_pb2.CreateKeyRequest(tenant="dev", slo_class="none"),
         "scopes": fleet_pb2.CreateKeyRequest(tenant="dev", scopes=["everything"]),
+        "expires_in_s": fleet_pb2.CreateKeyRequest(tenant="dev", expires_in_s=2**63 - 1),
     }.items():
         with pytest.raises(grpc.aio.AioRpcError) as caught:
             await admin.call("CreateKey", request)

@@ -22,6 +22,7 @@ from headrace_kit.errors import HeadraceError
 
 log = logging.getLogger(__name__)
 _DEFAULT_HISTORY, _MAX_HISTORY = 50, 1000
+_MAX_EXPIRY_S = 100 * 365 * 24 * 3600
 _DEFAULT_DRAIN_MS, _MAX_DRAIN_MS = 30_000, 3_600_000
 
 
@@ -175,6 +176,8 @@ class AdminServicer(fleet_pb2_grpc.AdminServicer):
         _check_known("scopes", request.scopes, keys.SCOPES)
         if len(request.project) > 64:
             raise HeadraceError("invalid_argument", "expected at most 64 characters", field="project")
+        if request.expires_in_s > _MAX_EXPIRY_S:
+            raise HeadraceError("invalid_argument", f"expected at most {_MAX_EXPIRY_S} s", field="expires_in_s")
         return StoredKey(
             key_id="",
             hash=b"",
