@@ -5,6 +5,7 @@ import tomllib
 from pathlib import Path
 
 import pytest
+import yaml
 
 from headrace_cli.platform.credentials_dir import CredentialsDir
 from headrace_controlplane.fleet.file import parse
@@ -81,3 +82,13 @@ def test_every_mounted_configuration_exists() -> None:
 def test_the_profile_of_a_host_without_gpu_is_the_default() -> None:
     assert "COMPOSE_PROFILES=cpu\n" in (ROOT / ".env").read_text()
     assert FILE["services"]["worker"]["profiles"] == ["cpu"]
+
+
+def test_with_several_hosts_whatever_meets_them_is_on_a_network_that_leaves_the_host() -> None:
+    over = yaml.safe_load((ROOT / "deploy/compose/several-hosts.yaml").read_text().replace("${", "").replace("}", ""))
+    networks = FILE["networks"] | over["networks"]
+    for name in ("controlplane", "router", "gateway"):
+        joined = [*FILE["services"][name]["networks"], *over["services"].get(name, {}).get("networks", [])]
+        # A later `internal: false` is lost when Compose merges files, so one network must never have been internal.
+        assert any(not (networks[network] or {}).get("internal") for network in joined), name
+        assert all((over["networks"].get(network) or {}).get("internal") is None for network in joined)
