@@ -6,6 +6,7 @@ SIGTERM -> not serving -> drain callbacks -> listeners -> tasks -> close callbac
 import asyncio
 import json
 import logging
+import math
 import os
 import secrets
 import signal
@@ -33,6 +34,7 @@ L = TypeVar("L", GrpcListener, HttpListener)
 Callback = Callable[[], Coroutine[Any, Any, None]]
 Build = Callable[["Host"], Coroutine[Any, Any, None]]
 _CLOSE_S = 5.0
+_SAME_SIGNAL_S = 0.3
 
 
 class HostConfig(Protocol):
@@ -75,6 +77,7 @@ class Host:
         self._on_drain: list[Callback] = []
         self._on_close: list[Callback] = []
         self._stopping = asyncio.Event()
+        self._signalled_at = math.inf
 
     def add_public_listener(self, name: str, listen: str, *, tls: KeyPair | Tls | None = None) -> GrpcListener:
         """A gRPC server without token and reflection; its address is announced under ``name``."""
@@ -146,9 +149,12 @@ class Host:
         log.info("stopped", extra={"exit_code": self._exit_code})
 
     def _signalled(self, number: int) -> None:
-        if self._stopping.is_set():
+        now = time.monotonic()
+        # A parent that dies thread by thread sends its death signal once for each: that is no second wish.
+        if self._stopping.is_set() and now > self._signalled_at + _SAME_SIGNAL_S:
             self._withdraw()
             os._exit(128 + number)
+        self._signalled_at = min(now, self._signalled_at)
         self.stop()
 
     def _withdraw(self) -> None:

@@ -8,6 +8,7 @@ import json
 import os
 import signal
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import psutil
@@ -15,7 +16,7 @@ import pytest
 
 from headrace_cli.client import AsyncClient, StreamBroken
 from headrace_kit.errors import HeadraceError
-from tests.integration.platform.running_platform import Platform, wait_until
+from tests.integration.platform.running_platform import Platform, running_platform, wait_until
 
 NUM_STREAMS = 10
 SLOW = [{"role": "user", "content": json.dumps(["a", "!rate(20)", "!repeat(40,x)", "z"])}]
@@ -110,3 +111,15 @@ async def test_a_worker_that_stops_in_order_ends_its_streams(platform: Platform)
     endings = await run_streams(platform, lambda: os.kill(platform.worker_pids()[0], signal.SIGTERM))
     assert endings == ["completed:"] * NUM_STREAMS
     await asyncio.to_thread(check_healed, platform)
+
+
+async def test_a_dead_supervisor_lets_its_streams_finish(tmp_path: Path) -> None:
+    """Its processes drain and leave; the worker stays, and the next `up` brings everything back."""
+    with running_platform(tmp_path / "platform") as platform:
+        pid = int((platform.state_dir / "supervisor.lock").read_text())
+        workers = platform.worker_pids()
+        assert await run_streams(platform, lambda: os.kill(pid, signal.SIGKILL)) == ["completed:"] * NUM_STREAMS
+        again = await asyncio.to_thread(platform.headrace, "up", "--detach")
+        assert again.returncode == 0, again.stderr
+        await asyncio.to_thread(check_healed, platform)
+        assert platform.worker_pids() == workers

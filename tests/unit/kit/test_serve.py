@@ -172,6 +172,9 @@ async def test_a_second_signal_ends_the_process_at_once(tmp_path: Path) -> None:
             await anext(watch)
             service.process.send_signal(signal.SIGTERM)
             assert (await anext(watch)).status == health_pb2.HealthCheckResponse.NOT_SERVING
+            service.process.send_signal(signal.SIGTERM)  # at once: still the same wish
+            await asyncio.sleep(0.5)
+            assert service.process.returncode is None
             service.process.send_signal(signal.SIGTERM)
             assert (await service.finished())[0] == 128 + signal.SIGTERM
         assert not service.announce.exists()
