@@ -76,6 +76,7 @@ class Catalog:
         self._folder = folder
         self._section = snapshot_pb2.GatewaySection()
         self._entries: dict[str, snapshot_pb2.ModelEntry] = {}
+        self._known = False
         self._served: dict[str, ServedModel] = {}
         self._changed = asyncio.Event()
         self.classes: dict[str, snapshot_pb2.SloClass] = {}
@@ -88,13 +89,15 @@ class Catalog:
                 if name in entries:
                     raise ValueError(f"{name} stands for two models")
                 entries[name] = entry
-        self._section, self._entries = section, entries
+        self._section, self._entries, self._known = section, entries, True
         self.classes = {one.name: one for one in section.classes}
         self._changed.set()
 
     def find(self, name: str) -> ServedModel:
         """The model of a name or alias; raises model_not_found, or no_replica while its card has not come."""
         entry = self._entries.get(name)
+        if entry is None and not self._known:
+            raise HeadraceError("no_replica", "this gateway has just started and knows no model yet", retry_after_s=1.0)
         if entry is None:
             raise HeadraceError("model_not_found", f"there is no model {name[:80]!r}", field="model")
         served = self._served.get(entry.name)

@@ -17,7 +17,12 @@ _INFERENCE = "inference"
 def authenticate(
     book: Book, credential: str, model: str, now_s: float, issuer: Issuer | None = None
 ) -> policy_pb2.Identity:
-    """Raises unauthenticated or permission_denied; no text of theirs holds anything of the credential."""
+    """Raises unauthenticated, permission_denied, or policy_unavailable before the first snapshot.
+
+    No text of theirs holds anything of the credential.
+    """
+    if not book.secret:
+        raise HeadraceError("policy_unavailable", "policy has just started and knows no key yet", retry_after_s=1.0)
     if issuer is not None and is_token(credential):
         token = verify(credential, issuer)
         if token.tenant not in book.tenants:

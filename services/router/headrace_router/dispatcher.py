@@ -170,6 +170,8 @@ class Dispatcher:
 
     def _serving_pools(self, ask: Ask) -> list[Pool]:
         pools = self._rules.pools_of(ask.model)
+        if not pools and not self._rules.known:
+            raise HeadraceError("no_replica", "this router has just started and knows no model yet", retry_after_s=1.0)
         if not pools:
             raise HeadraceError("model_not_found", f'there is no model "{ask.model}"')
         serving = [pool for pool in pools if not pool.classes or ask.slo_class in pool.classes]

@@ -27,6 +27,8 @@ class FleetRules:
         self.pools: dict[str, Pool] = {}
         self._by_model: dict[str, list[Pool]] = {}
         self._budgets: dict[str, Budget] = {}
+        self.known = False
+        """Whether a section is in force; before that a model that is missing may exist."""
 
     def apply(self, section: snapshot_pb2.RouterSection) -> None:
         pools: dict[str, Pool] = {}
@@ -38,7 +40,7 @@ class FleetRules:
         for pool in pools.values():
             by_model.setdefault(pool.model, []).append(pool)
         budgets = {row.name: _budget(row) for row in section.classes}
-        self.pools, self._by_model, self._budgets = pools, by_model, budgets
+        self.pools, self._by_model, self._budgets, self.known = pools, by_model, budgets, True
 
     @property
     def models(self) -> list[str]:

@@ -322,7 +322,9 @@ async def test_long_streams_end_when_the_process_stops(plane: Plane) -> None:
     assert await register.read() is not grpc.aio.EOF
     plane.draining.set()
     for call in (snapshots, replicas, register):
-        assert await asyncio.wait_for(call.read(), 5) is grpc.aio.EOF
+        async with asyncio.timeout(5):
+            while await call.read() is not grpc.aio.EOF:
+                continue  # what was under way still arrives
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,57 @@
+"""The models that may be named: what is not known yet is not the same as what does not exist."""
+
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import grpc
+import pytest
+
+from headrace.v1 import policy_pb2, snapshot_pb2
+from headrace_gateway.catalog import Catalog
+from headrace_kit.errors import HeadraceError
+
+
+@pytest.fixture
+async def catalog(tmp_path: Path) -> Catalog:
+    return Catalog(grpc.aio.insecure_channel("127.0.0.1:1"), tmp_path)
+
+
+def reason(catalog: Catalog, name: str) -> str:
+    with pytest.raises(HeadraceError) as refused:
+        catalog.find(name)
+    return refused.value.reason
+
+
+async def test_before_the_first_snapshot_a_model_may_exist(catalog: Catalog) -> None:
+    assert reason(catalog, "m") == "no_replica"
+    catalog.apply(snapshot_pb2.GatewaySection())
+    assert reason(catalog, "m") == "model_not_found"
+
+
+async def test_a_model_without_its_card_has_no_replica_yet(catalog: Catalog) -> None:
+    catalog.apply(snapshot_pb2.GatewaySection(models=[snapshot_pb2.ModelEntry(name="m", aliases=["a"])]))
+    assert reason(catalog, "m") == reason(catalog, "a") == "no_replica"
+    assert reason(catalog, "other") == "model_not_found"
+
+
+async def test_a_name_stands_for_one_model(catalog: Catalog) -> None:
+    both = [snapshot_pb2.ModelEntry(name="m"), snapshot_pb2.ModelEntry(name="n", aliases=["m"])]
+    with pytest.raises(ValueError, match="m stands for two models"):
+        catalog.apply(snapshot_pb2.GatewaySection(models=both))
+
+
+def test_tenants_share_a_chain_only_in_a_group() -> None:
+    """The salt is the gateway's: no client chooses it, and a group's name is not a tenant's (B97)."""
+    catalog: Any = Catalog.__new__(Catalog)
+    catalog._section = snapshot_pb2.GatewaySection(salt_secret=b"secret")
+    model: Any = SimpleNamespace(card=SimpleNamespace(tokenizer_digest=b"t"))
+    one, two, grouped = (
+        policy_pb2.Identity(tenant="acme"),
+        policy_pb2.Identity(tenant="other"),
+        policy_pb2.Identity(tenant="other", sharing_group="acme"),
+    )
+    also = policy_pb2.Identity(tenant="third", sharing_group="acme")
+    roots = [catalog.chain_root(model, identity) for identity in (one, two, grouped)]
+    assert len(set(roots)) == 3
+    assert catalog.chain_root(model, also) == roots[2]
