@@ -25,8 +25,8 @@ MAX_PARAMETERS = 7
 MAX_NESTING = 3
 # Lines of code: docstrings, comments and blank lines do not count, or the budget would be paid for with them. It was
 # planned as 800; following the snapshot, which every service does alike, came into the kit and is worth 200 more, and
-# the container probe and the certificates of public listeners another 40.
-MAX_KIT_LINES = 1040
+# the container probe, the certificates of public listeners and the migrations of stores another 60.
+MAX_KIT_LINES = 1060
 
 # "path" or "path::function": why it may be larger.
 LARGER: Mapping[str, str] = {}
