@@ -44,8 +44,16 @@ def test_the_service_token_is_the_owners_alone(tmp_path: Path) -> None:
     state.prepare()
     token = state.service_token.read_text()
     assert len(token) > 30 and state.service_token.stat().st_mode & 0o777 == 0o600
+    state.service_token.chmod(0o644)
+    state.root.chmod(0o755)
     state.prepare()
     assert state.service_token.read_text() == token
+    assert state.service_token.stat().st_mode & 0o777 == 0o600 and state.root.stat().st_mode & 0o777 == 0o700
+
+
+def test_an_empty_flag_is_no_default() -> None:
+    with pytest.raises(CommandError, match="--state-dir"):
+        StateDir.resolve("")
 
 
 def test_a_long_path_moves_the_socket_elsewhere(tmp_path: Path) -> None:

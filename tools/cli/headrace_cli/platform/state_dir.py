@@ -42,7 +42,9 @@ class StateDir:
     @classmethod
     def resolve(cls, flag: str | None) -> "StateDir":
         """The flag, else HEADRACE_STATE_DIR, else the default."""
-        named = flag or os.environ.get("HEADRACE_STATE_DIR")
+        named = os.environ.get("HEADRACE_STATE_DIR") if flag is None else flag
+        if flag == "":
+            raise CommandError("--state-dir is empty")
         return cls(Path(named).absolute() if named else default_path())
 
     @property
@@ -95,6 +97,10 @@ class StateDir:
             self.root.mkdir(parents=True, exist_ok=True, mode=0o700)
             for folder in ("announce", "logs", "services"):
                 (self.root / folder).mkdir(exist_ok=True, mode=0o700)
+            self.root.chmod(0o700)
+            for secret in (self.service_token, self.admin_key, self.api_key):
+                if secret.exists():
+                    secret.chmod(0o600)
         except OSError as error:
             raise CommandError(f"cannot make the state directory {self.root}: {error.strerror}") from None
         if not self.service_token.exists():

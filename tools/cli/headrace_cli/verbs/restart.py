@@ -13,6 +13,7 @@ from headrace_cli.platform.state_dir import SERVICES, CommandError, StateDir
 
 HELP = "restart one service: controlplane, policy, router, gateway or worker[/ID]"
 _LIMIT_S = 120.0
+_LEAVING = (worker.REPLICA_STATE_DRAINING, worker.REPLICA_STATE_GONE)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -51,12 +52,15 @@ async def _restart_service(state: StateDir, service: str) -> None:
 
 async def _restart_workers(state: StateDir, replica_id: str) -> None:
     async with Admin(state) as admin:
-        chosen = [one for one in await admin.replicas() if replica_id in ("", one.ref.id) and one.pid]
+        before = await admin.replicas()
+        # A second signal would end a worker that drains already, and its streams with it.
+        staying = [one for one in before if one.pid and one.state not in _LEAVING]
+        chosen = [one for one in staying if replica_id in ("", one.ref.id)]
         if not chosen:
             raise CommandError(f"there is no worker {replica_id}".strip())
         for replica in chosen:
             os.kill(replica.pid, signal.SIGTERM)
-        old = {replica.ref.epoch for replica in chosen}
+        old = {replica.ref.epoch for replica in before}
         deadline = time.monotonic() + _LIMIT_S
         while True:
             fresh = [
