@@ -65,7 +65,8 @@ end
 
 local function outcome(id)
   local newest = math.floor(now / BUCKET)
-  for bucket = newest, newest - BUCKETS, -1 do
+  -- One further, for a clock that was set back since.
+  for bucket = newest + 1, newest - BUCKETS, -1 do
     local key = OUTCOMES .. ':' .. string.format('%d', bucket)
     local text = redis.call('HGET', key, id)
     if text then

@@ -180,3 +180,17 @@ def test_the_twins_never_disagree(redis_process: RedisProcess, own_loop: Callabl
     machine = type("Bound", (Twins,), {"process": redis_process, "loop": own_loop()})
     searching = settings().max_examples > 100
     run_state_machine_as_test(machine, settings=settings(max_examples=400 if searching else 30, stateful_step_count=40))
+
+
+def test_a_clock_that_is_set_back_over_the_hour_forgets_no_settlement(
+    redis_process: RedisProcess, own_loop: Callable[[], Any]
+) -> None:
+    """The outcome stands in the hour of the settlement, which is then an hour that has not come yet."""
+    assert START_MS % 3_600_000 == 0
+    twins = type("Bound", (Twins,), {"process": redis_process, "loop": own_loop()})()
+    twins.begin(capacities=[0] * len(NAMES))
+    twins.settle(name="r0", kind="released", source="owner", counts=(0, 0, 0))
+    twins.pass_time(step_ms=-1)
+    twins.renew(names=["r0"])
+    twins.settle(name="r0", kind="released", source="owner", counts=(0, 0, 0))
+    twins.teardown()
