@@ -39,6 +39,7 @@ class Session:
         self._links: dict[int, WorkerLink] = {}
         self._queue: deque[ClientEvent | outputs.Refusal] = deque()
         self._num_dropped = 0
+        self._is_feeding = self._is_slow = False
         self._wake = asyncio.Event()
         self._after_settling: list[ClientEvent | outputs.Refusal] | None = None
         self._meter = Meter(response_id, prepared.model.name, self._loop.time())
@@ -78,9 +79,12 @@ class Session:
 
     def end_slow_client(self) -> None:
         """The process needs the memory: this stream's client reads too slowly, and loses what it has not read."""
-        self._loop.call_soon(self._drop_and_end)
+        self._is_slow = True
+        if not self._is_feeding:
+            self._drop_and_end()
 
     def _drop_and_end(self) -> None:
+        self._is_slow = False
         if self._machine.ended:
             return  # its terminal stands, and what waits before it is bounded by its declared output
         kept = [event for event in self._queue if isinstance(event, outputs.Created)]
@@ -92,8 +96,12 @@ class Session:
 
     def feed(self, event: events.Event) -> None:
         """Tells the machine what happened and does what it asks."""
+        self._is_feeding = True
         for output in self._machine.handle(event, self._loop.time()):
             _CARRY_OUT[type(output)](self, output)
+        self._is_feeding = False
+        if self._is_slow:
+            self._drop_and_end()
         self._arm_timer()
         if self._machine.ended:
             self._services.sessions.ended(self)

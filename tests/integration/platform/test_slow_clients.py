@@ -9,7 +9,8 @@ from tests.integration.platform.running_platform import Platform, running_platfo
 from tests.integration.platform.test_streams import num_open
 
 CAP_BYTES = 200_000
-LONG = [{"role": "user", "content": json.dumps([f"!repeat(7000,{'x' * 200})"])}]
+NUM_TOKENS, TOKEN_BYTES = 3_500, 4_000  # 14 MB: more than the transport takes in on its own
+LONG = [{"role": "user", "content": json.dumps([f"!repeat({NUM_TOKENS},{'x' * TOKEN_BYTES})"])}]
 
 
 @pytest.fixture
@@ -21,7 +22,7 @@ def platform(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.Monke
 
 def test_the_slowest_reader_ends_and_nobody_else(platform: Platform) -> None:
     with platform.client() as slow, platform.client() as quick:
-        stream = slow.generate("scripted", LONG, max_output_tokens=7000)
+        stream = slow.generate("scripted", LONG, max_output_tokens=NUM_TOKENS)
         events = iter(stream)
         assert next(events).WhichOneof("event") == "created"
         steady = [{"role": "user", "content": json.dumps(["a", "!rate(50)", "!repeat(60,b)"])}]
@@ -31,4 +32,4 @@ def test_the_slowest_reader_ends_and_nobody_else(platform: Platform) -> None:
         rest = list(events)  # the client checks the order of what it still gets
     assert rest[-1].WhichOneof("event") == "cancelled"
     assert rest[-1].cancelled.reason == "slow_client"
-    assert sum(len(event.delta.text) for event in rest) < 7000 * 200
+    assert sum(len(event.delta.text) for event in rest) < NUM_TOKENS * TOKEN_BYTES

@@ -13,6 +13,7 @@ from headrace_cli.platform.readiness import Readiness, inspect
 from headrace_cli.platform.state_dir import CommandError, StateDir, assign_addresses
 from headrace_cli.verbs import down
 from headrace_cli.verbs.apply import apply_file
+from headrace_kit.errors import HeadraceError
 
 HELP = "start everything on this host and wait until it answers"
 _POLL_S = 0.25
@@ -71,8 +72,7 @@ async def _wait_until_ready(state: StateDir, fleet: Path | None, timeout_s: floa
     with Progress() as progress:
         while True:
             seen = await inspect(state)
-            if unapplied is not None and seen.services["controlplane"]:
-                await apply_file(state, unapplied, unapplied.read_text("utf-8"), "headrace up")
+            if unapplied is not None and seen.services["controlplane"] and await _applied(state, unapplied):
                 unapplied = None
                 continue
             progress.show(seen, time.monotonic() - started)
@@ -80,6 +80,18 @@ async def _wait_until_ready(state: StateDir, fleet: Path | None, timeout_s: floa
                 return
             _raise_if_hopeless(state, seen, time.monotonic() - started, timeout_s)
             await asyncio.sleep(_POLL_S)
+
+
+async def _applied(state: StateDir, fleet: Path) -> bool:
+    """Whether it could be applied; why a control plane that is stopping did not answer is told elsewhere."""
+    text = await asyncio.to_thread(fleet.read_text, "utf-8")
+    try:
+        await apply_file(state, fleet, text, "headrace up")
+    except HeadraceError as error:
+        if error.details.get("grpc_code") != "UNAVAILABLE":
+            raise
+        return False
+    return True
 
 
 def _raise_if_hopeless(state: StateDir, seen: Readiness, waited_s: float, timeout_s: float) -> None:
