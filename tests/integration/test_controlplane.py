@@ -93,6 +93,13 @@ async def test_it_stops_at_once_with_subscribers_connected(site: Site) -> None:
 async def test_a_fleet_is_applied_compared_listed_and_rolled_back(site: Site) -> None:
     admin = site.admin(await site.controlplane())
     await admin.ready("scripted-0")
+
+    async def card_is_known() -> bool:
+        """The first replica's card makes a version of its own, a moment after the replica is ready."""
+        entries = (await admin.call("History", fleet_pb2.HistoryRequest())).entries
+        return any(entry.kind == "cards" for entry in entries)
+
+    await eventually(card_is_known)
     first = (await admin.call("Show", fleet_pb2.ShowRequest())).version
     changed = FLEET.replace("num_pages: 64", "num_pages: 64, min: 2")
     difference = await admin.call("Diff", fleet_pb2.DiffRequest(fleet_yaml=changed))

@@ -44,7 +44,7 @@ async def refused(address: str) -> bool:
     host, _, port = address.rpartition(":")
     try:
         _, writer = await asyncio.open_connection(host, int(port))
-    except ConnectionRefusedError:
+    except (ConnectionRefusedError, ConnectionResetError):  # the listening socket closes while we connect
         return True
     writer.close()
     await writer.wait_closed()
