@@ -67,11 +67,10 @@ class AttemptReader:
             self._feed(events.Tokens(self._attempt, choice, len(token_ids), "", 0))
             self._feed(events.DecodeFailed(self._attempt, choice, error.message))
             return False
-        self._feed(
-            events.Tokens(
-                self._attempt, choice, step.num_tokens, step.text, step.num_shown, step.logprobs, step.stop_at
-            )
+        tokens = events.Tokens(
+            self._attempt, choice, step.num_tokens, step.text, step.num_shown, step.logprobs, step.stop_at
         )
+        self._feed(tokens if step.stop_at is None else tokens._replace(stop=self._texts[choice].stop))
         return True
 
     def on_final(self, final: pb.Final) -> None:

@@ -97,6 +97,7 @@ def test_a_stop_string_is_held_and_never_leaks(platform: Platform) -> None:
         stopped = events_of(client, script("Hi", "\n", "\n", "Us", "er", ":", "x"), stop=["\n\nUser:"])
         passed = events_of(client, script("Hi", "\n", "\n", "Us", "a"), stop=["\n\nUser:"])
     assert "".join(event.delta.text for event in stopped) == "Hi"
+    assert stopped[-2].choice_finished.stop == "\n\nUser:" and passed[-2].choice_finished.stop == ""
     assert stopped[-1].completed.usage.num_output_tokens == 6
     assert [event.delta.text for event in passed if event.delta.text] == ["Hi", "\n\nUsa"]
 

@@ -15,14 +15,14 @@ class Call:
 
 
 class Choice:
-    """One choice. `reason` is its finish reason."""
+    """One choice. `reason` is its finish reason, `stop` the stop string that ended it, if one did."""
 
     def __init__(self) -> None:
         self.texts: list[str] = []
         self.thoughts: list[str] = []
         self.calls: list[Call] = []
         self.logprobs: list[Any] = []
-        self.reason = ""
+        self.reason = self.stop = ""
 
     @property
     def text(self) -> str:
@@ -50,7 +50,8 @@ class Answer:
             case ParsedDelta():
                 self._add_parsed(event)
             case outputs.ChoiceFinished():
-                self.choices[event.choice].reason = event.reason
+                choice = self.choices[event.choice]
+                choice.reason, choice.stop = event.reason, event.stop
             case outputs.Terminal():
                 self.terminal = event
 

@@ -49,6 +49,7 @@ class Choice:
         "pending",
         "reason",
         "screened",
+        "stop",
         "stop_at",
     )
 
@@ -58,6 +59,7 @@ class Choice:
         self.num_shown = 0
         self.num_redacted = 0
         self.stop_at: int | None = None
+        self.stop = ""
         self.reason = ""
         self.finished = False
         self.screened = False

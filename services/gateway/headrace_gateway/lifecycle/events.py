@@ -139,7 +139,7 @@ class Tokens(NamedTuple):
     `num_tokens` tokens arrived; `text` is what they let out (after detokenizing and stop strings), often "".
     `num_shown` counts the tokens, earlier held ones included, whose text is all out now; it is 0 when `text` is empty.
     `logprobs` are opaque entries of the shown tokens. `stop_at`: a stop string was completed by the stop_at-th token of
-    this choice; tokens after it are overshoot.
+    this choice, which was `stop`; tokens after it are overshoot.
     """
 
     attempt: int
@@ -149,6 +149,7 @@ class Tokens(NamedTuple):
     num_shown: int
     logprobs: tuple[object, ...] = ()
     stop_at: int | None = None
+    stop: str = ""
 
 
 @dataclass(frozen=True, slots=True)

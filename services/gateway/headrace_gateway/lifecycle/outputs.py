@@ -35,12 +35,16 @@ class Delta(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ChoiceFinished:
-    """One choice ended by itself or was blocked: stop, length, tool_calls or content_filter."""
+    """One choice ended by itself or was blocked: stop, length, tool_calls or content_filter.
+
+    `stop` is the client's stop string that ended it, if one did.
+    """
 
     sequence_number: int
     choice: int
     reason: str
     num_tokens: int
+    stop: str = ""
 
 
 @dataclass(frozen=True, slots=True)

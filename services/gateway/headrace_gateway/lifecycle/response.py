@@ -189,7 +189,7 @@ class Response:
             self._stream.show(event.attempt, choice, (event.text, event.num_shown, event.logprobs), self._out)
         if event.stop_at is not None:
             choice.reason = "stop"
-            choice.stop_at = event.stop_at
+            choice.stop_at, choice.stop = event.stop_at, event.stop
             choice.cancelled = True
             self._out.append(Cancel(attempt.number, choice.index, "stop", event.stop_at))
             self._end_text(attempt, choice, now)

@@ -56,7 +56,7 @@ class Stream:
     def finish(self, choice: Choice, reason: str, out: list[Output]) -> None:
         choice.finished = True
         choice.reason = reason
-        out.append(ChoiceFinished(self._next_number(), choice.index, reason, choice.num_output))
+        out.append(ChoiceFinished(self._next_number(), choice.index, reason, choice.num_output, choice.stop))
 
     def end(self, ending: tuple[str, str, str], usage: Usage, out: list[Output]) -> None:
         """The terminal, from (kind, reason, detail)."""

@@ -55,6 +55,11 @@ class ChoiceText:
             parts.append(self._feed_one(token_id, None if logprobs is None else logprobs[place]))
         return self._step(len(token_ids), "".join(parts), None if stopped else self._stop_at)
 
+    @property
+    def stop(self) -> str:
+        """The stop string that ended the text, once one did."""
+        return "" if self._stops is None else self._stops.matched
+
     def finish(self) -> TextStep:
         """The choice ended by itself: whatever was held comes out."""
         if self._stop_at is not None:

@@ -83,14 +83,15 @@ class StopStrings:
 
 
 class StopFilter:
-    """One choice's text on its way through the stops."""
+    """One choice's text on its way through the stops; `matched` is the stop that ended it."""
 
-    __slots__ = ("_held", "_state", "_stops", "stopped")
+    __slots__ = ("_held", "_state", "_stops", "matched", "stopped")
 
     def __init__(self, stops: StopStrings) -> None:
         self._stops = stops
         self._state = 0
         self._held = ""
+        self.matched = ""
         self.stopped = False
 
     def feed(self, text: str) -> str:
@@ -102,7 +103,8 @@ class StopFilter:
             self.stopped = True
             whole = self._held + text[:num_read]
             self._held = ""
-            return whole[: len(whole) - num_matched]
+            self.matched = whole[-num_matched:]
+            return whole[:-num_matched]
         if self._state == 0 and not self._held:
             return text
         whole = self._held + text

@@ -78,6 +78,21 @@ def test_a_limit_is_told(client: Any) -> None:
     assert (answer.stop_reason, answer.content[0].text) == ("max_tokens", "abc")
 
 
+def test_the_stop_sequence_that_matched_is_told(client: Any) -> None:
+    body = {**ask(script("Hi", "\n", "\nUs", "er:", "more")), "stop_sequences": ["ZZ", "\n\nUser:"]}
+    with client.messages.stream(**body) as stream:
+        streamed = stream.get_final_message()
+    for message in (streamed, client.messages.create(**body)):
+        assert (message.stop_reason, message.stop_sequence) == ("stop_sequence", "\n\nUser:")
+        assert message.content[0].text == "Hi"
+
+
+def test_a_stop_sequence_that_did_not_match_is_not_told(client: Any) -> None:
+    for text, reason in ((script("Hi"), "end_turn"), (script(*"abcdef"), "max_tokens")):
+        message = client.messages.create(**{**ask(text), "max_tokens": 3, "stop_sequences": ["ZZ"]})
+        assert (message.stop_reason, message.stop_sequence) == (reason, None)
+
+
 def test_the_client_counts(client: Any) -> None:
     assert (
         client.messages.count_tokens(model="scripted", messages=[{"role": "user", "content": "hi"}]).input_tokens == 22

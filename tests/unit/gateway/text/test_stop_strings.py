@@ -60,6 +60,13 @@ def test_of_stops_completed_together_the_longest_is_cut() -> None:
     assert shown(["bc", "abc"], ["x", "a", "b", "c"]) == ["x"]
 
 
+def test_the_stop_that_matched_is_known() -> None:
+    stop_filter = StopFilter(StopStrings(["bc", "abc", "z"]))
+    assert stop_filter.feed("xa") == "x" and stop_filter.matched == ""
+    assert stop_filter.feed("b") + stop_filter.feed("cz") == ""
+    assert stop_filter.matched == "abc"
+
+
 @example(["aab"], "aaab", [1, 2, 3])
 @given(STOPS, st.text(alphabet="ab\nU😀", max_size=30), st.lists(st.integers(0, 30), max_size=10))
 def test_any_chunking_gives_the_one_shot_text(stops: list[str], text: str, cuts: list[int]) -> None:

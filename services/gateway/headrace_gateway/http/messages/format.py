@@ -30,7 +30,7 @@ class MessageStream:
         self._kind = ""
         self._index = -1
         self._delta_head = ""
-        self._reason = "stop"
+        self._reason, self._stop = "stop", ""
 
     def opening(self) -> bytes:
         started = {**_message(self._head), "content": [], "stop_reason": None, "stop_sequence": None}
@@ -44,7 +44,7 @@ class MessageStream:
             case ParsedDelta():
                 return self._parsed(event).encode()
             case outputs.ChoiceFinished():
-                self._reason = event.reason
+                self._reason, self._stop = event.reason, event.stop
                 return b""
             case outputs.Terminal() if event.kind in ("completed", "incomplete"):
                 return self._end(event).encode()
@@ -85,7 +85,7 @@ class MessageStream:
         return _event("content_block_stop", {"index": self._index}) if self._kind else ""
 
     def _end(self, terminal: outputs.Terminal) -> str:
-        delta = {"stop_reason": stop_reason(self._reason, terminal), "stop_sequence": None}
+        delta = ending(self._reason, self._stop, terminal)
         ended = _event("message_delta", {"delta": delta, "usage": usage_object(terminal.usage)})
         return self._close() + ended + _event("message_stop", {})
 
@@ -103,14 +103,18 @@ def whole_message(head: Head, answer: Answer) -> dict[str, Any]:
     return {
         **_message(head),
         "content": content,
-        "stop_reason": stop_reason(choice.reason, answer.terminal),
-        "stop_sequence": None,
+        **ending(choice.reason, choice.stop, answer.terminal),
         "usage": usage_object(answer.usage),
     }
 
 
-def stop_reason(reason: str, terminal: outputs.Terminal) -> str:
-    return _STOP_REASONS["content_filter" if terminal.reason == "content_filter" else reason]
+def ending(reason: str, stop: str, terminal: outputs.Terminal) -> dict[str, str | None]:
+    """`stop` is the stop string that ended the text; a whole call or a rule says more than it."""
+    if terminal.reason == "content_filter":
+        reason = "content_filter"
+    if reason == "stop" and stop:
+        return {"stop_reason": "stop_sequence", "stop_sequence": stop}
+    return {"stop_reason": _STOP_REASONS[reason], "stop_sequence": None}
 
 
 def usage_object(usage: Usage) -> dict[str, Any]:
