@@ -81,6 +81,8 @@ def _slo_class(name: str, slo: SloClass) -> snapshot_pb2.SloClass:
         max_queue_ms=slo.max_queue_ms,
         delivery_reserve_ms=slo.delivery_reserve_ms,
         total_ms=slo.total_ms,
+        statistical=slo.statistical,
+        target=slo.target,
     )
 
 
@@ -163,7 +165,7 @@ def _router(fleet: Fleet) -> snapshot_pb2.RouterSection:
             snapshot_pb2.Pool(
                 name=name,
                 model=pool.model,
-                revision=fleet.models[pool.model].revision,
+                revision=fleet.revision_of(name),
                 role=pool.role,
                 hold_ms=round(pool.hold_s * 1000),
                 max_held=pool.max_held,

@@ -64,7 +64,12 @@ def test_what_is_left_out_has_defaults() -> None:
         ("max_batch_tokens", "100", "must hold max_running and one page: expected an integer >= 272, got 100"),
         ("hold_s", ".nan", "expected a number >= 0, got nan"),
         ("hold_s", ".inf", "expected a number >= 0, got inf"),
-        ("tp", "2", "expected an integer >= 1 and <= 1, got 2"),
+        ("tp", "2", "the scripted engine is one process: expected 1"),
+        ("pp", "65", "expected an integer >= 1 and <= 64, got 65"),
+        ("warm_reserve", "2", "expected an integer <= max (1), got 2"),
+        ("price_per_gpu_hour", "-1", "expected a number >= 0, got -1"),
+        ("start_up_s", "0", "expected a number >= 0.001 or nothing, got 0"),
+        ("canary", "true", "scripted has no revision on trial"),
         ("device", "tpu", 'expected one of cpu, cuda, got "tpu"'),
         ("model", "nobody", 'no model "nobody"; known are scripted'),
         ("classes", "standard", 'expected a list of text, got "standard"'),
@@ -78,6 +83,46 @@ def test_a_wrong_setting_is_told_with_its_path(setting: str, value: str, message
     found = problems(text)
     assert list(found) == [f"pools.scripted.{setting}"]
     assert message is None or found[f"pools.scripted.{setting}"] == message
+
+
+def test_a_pool_says_what_it_costs_and_what_it_takes_to_start() -> None:
+    text = SCRIPTED.replace("engine: scripted", "engine: torch, device: cuda, tp: 4, pp: 2, card: h200-141gib")
+    text = text.replace("tp: 4", "tp: 4, price_per_gpu_hour: 3.5, start_up_s: 90, warm_reserve: 1, span_domains: true")
+    pool = parse(text.replace("{source: scripted}", "{source: 'dir:/m'}")).pools["scripted"]
+    assert (pool.num_devices, pool.price_per_gpu_hour, pool.start_up_s) == (8, 3.5, 90.0)
+    assert (pool.card, pool.warm_reserve, pool.span_domains) == ("h200-141gib", 1, True)
+
+
+CANARY = """
+models:
+  m: {source: "dir:/one", revision: r1, canary: {revision: r2, source: "dir:/two", share: 0.2}}
+pools:
+  old: {model: m}
+  new: {model: m, canary: true}
+"""
+
+
+def test_pools_of_a_canary_serve_the_revision_on_trial() -> None:
+    fleet = parse(CANARY)
+    assert [(fleet.revision_of(name), fleet.source_of(name)) for name in ("old", "new")] == [
+        *(("r1", "dir:/one"), ("r2", "dir:/two")),
+    ]
+    same = parse(CANARY.replace('source: "dir:/two", ', ""))
+    assert same.source_of("new") == "dir:/one"
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "path"),
+    [
+        ("revision: r2", "revision: r1", "models.m.canary.revision"),
+        (", canary: true", "", "models.m.canary"),
+        ("share: 0.2", "share: 1.5", "models.m.canary.share"),
+        ("revision: r2, ", "", "models.m.canary.revision"),
+        ('"dir:/two"', "scripted", "pools.new.engine"),
+    ],
+)
+def test_a_canary_that_cannot_be_is_refused(old: str, new: str, path: str) -> None:
+    assert list(problems(CANARY.replace(old, new))) == [path]
 
 
 def test_all_problems_are_reported_at_once() -> None:

@@ -83,3 +83,17 @@ def test_a_changed_setting_is_another_digest(change: dict[str, int]) -> None:
 @pytest.mark.parametrize("change", [{"min": 7}, {"hold_s": 3}, {"max_held": 3}])
 def test_what_the_worker_does_not_see_is_none(change: dict[str, int]) -> None:
     assert digest(parse(scripted(**change)), "scripted") == digest(parse(SCRIPTED), "scripted")
+
+
+def test_a_group_of_one_device_says_nothing_of_degrees() -> None:
+    command = launch_spec(parse(SCRIPTED), "scripted", "scripted-0", SITE).command
+    assert not {"--tp", "--pp"} & set(command)
+
+
+def test_the_degrees_and_the_revision_on_trial_reach_the_worker() -> None:
+    text = SCRIPTED.replace("source: scripted", "source: 'dir:/m', canary: {revision: next, source: 'dir:/n'}")
+    text = text.replace("engine: scripted", "tp: 2, pp: 3, canary: true")
+    words = launch_spec(parse(text), "scripted", "scripted-0", SITE).command
+    flags = dict(zip(words[3::2], words[4::2], strict=True))
+    assert (flags["--tp"], flags["--pp"]) == ("2", "3")
+    assert (flags["--revision"], flags["--source"]) == ("next", "dir:/n")

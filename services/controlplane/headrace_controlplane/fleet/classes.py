@@ -22,6 +22,10 @@ class SloClass:
     )
     delivery_reserve_ms: int = setting(20, "part of ttft_ms that is kept for delivery", minimum=0, maximum=_DAY_MS)
     total_ms: int = setting(0, "longest total time of a response; 0: none", minimum=0, maximum=_DAY_MS)
+    target: float = setting(
+        0.99, "share of responses that shall meet ttft_ms and inter_token_ms", minimum=0.001, maximum=0.99999
+    )
+    statistical: bool = setting(False, "admitted on expected length where a pool allows it, and preempted first")
     default: bool = setting(False, "class of tenants that name none; exactly one class is the default")
 
     def check(self, path: str) -> Iterator[Problem]:

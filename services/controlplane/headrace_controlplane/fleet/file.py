@@ -41,6 +41,16 @@ class Fleet:
     def default_class(self) -> str:
         return next(name for name, slo in self.classes.items() if slo.default)
 
+    def revision_of(self, pool: str) -> str:
+        """Revision that the replicas of a pool serve."""
+        model = self.models[self.pools[pool].model]
+        return model.canary.revision if self.pools[pool].canary and model.canary else model.revision
+
+    def source_of(self, pool: str) -> str:
+        """Where the replicas of a pool get their weights from."""
+        model = self.models[self.pools[pool].model]
+        return (model.canary.source if self.pools[pool].canary and model.canary else "") or model.source
+
     def check(self, _path: str) -> Iterator[Problem]:
         yield from self._check_models()
         yield from self._check_pools()
@@ -63,6 +73,8 @@ class Fleet:
                 if alias in taken:
                     yield Problem(path, f'"{alias}" is taken by {taken[alias]}')
                 taken.setdefault(alias, path)
+            if model.canary is not None and not any(p.canary for p in self.pools.values() if p.model == name):
+                yield Problem(join(join("models", name), "canary"), "no pool of the model has canary: true")
 
     def _check_pools(self) -> Iterator[Problem]:
         for name, pool in self.pools.items():
@@ -70,9 +82,14 @@ class Fleet:
             yield from self._known("model", self.models, [(join(path, "model"), pool.model)])
             yield from self._known("class", self.classes, _listed(join(path, "classes"), pool.classes))
             model = self.models.get(pool.model)
-            if model is not None and (model.source == "scripted") != (pool.engine == "scripted"):
-                message = f"the source of {pool.model} is {model.source}: the scripted engine and source go together"
+            if model is None:
+                continue
+            if (self.source_of(name) == "scripted") != (pool.engine == "scripted"):
+                source = self.source_of(name)
+                message = f"the source of {pool.model} is {source}: the scripted engine and source go together"
                 yield Problem(join(path, "engine"), message)
+            if pool.canary and model.canary is None:
+                yield Problem(join(path, "canary"), f"{pool.model} has no revision on trial")
 
     def _check_tenants(self) -> Iterator[Problem]:
         for name, tenant in self.tenants.items():

@@ -17,8 +17,14 @@ class Pool:
     NAMES = r"[a-z0-9][a-z0-9-]{0,39}"
 
     model: str = setting(..., "model that its replicas serve")
+    canary: bool = setting(False, "its replicas serve the revision on trial of their model")
     engine: Literal["torch", "scripted"] = setting("torch", "what computes; scripted needs no weights")
     device: Literal["cpu", "cuda"] = setting("cpu", "where it computes")
+    card: str = setting(
+        "",
+        "card that it runs on, by the planner's name, such as h200-141gib; empty: unknown",
+        pattern=r"[a-z0-9.-]{0,40}",
+    )
     precision: Literal["float32", "bfloat16", "float16"] = setting("float32", "type of weights, activations and KV")
     role: Literal["both", "prefill", "decode"] = setting("both", "part of the work that its replicas do")
     launcher: Literal["process", "external"] = setting(
@@ -26,9 +32,14 @@ class Pool:
     )
     min: int = setting(1, "fewest replicas", minimum=0, maximum=1000)
     max: int | None = setting(None, "most replicas; nothing: as many as min", minimum=0, maximum=1000)
-    # One device per replica until tensor groups can be launched: a degree that nothing honours is refused.
-    tp: int = setting(1, "tensor-parallel degree", minimum=1, maximum=1)
-    pp: int = setting(1, "pipeline-parallel degree", minimum=1, maximum=1)
+    warm_reserve: int = setting(0, "ready replicas that are kept beyond the predicted load", minimum=0, maximum=1000)
+    start_up_s: float | None = setting(
+        None, "time from launch to ready; nothing: as measured last", minimum=0.001, maximum=86_400
+    )
+    price_per_gpu_hour: float = setting(0.0, "money per hour of one device", minimum=0, maximum=1e6)
+    tp: int = setting(1, "tensor-parallel degree", minimum=1, maximum=64)
+    pp: int = setting(1, "pipeline-parallel degree", minimum=1, maximum=64)
+    span_domains: bool = setting(False, "place a tensor group across fast-link domains, where it fits into none")
     page_tokens: int = setting(16, "tokens per KV page", minimum=16, maximum=4096, multiple_of=16)
     num_pages: int | None = setting(None, "KV pages; nothing: what fits into kv_bytes", minimum=1, maximum=_MOST)
     kv_bytes: int | None = setting(None, "bytes for KV pages; nothing: measured", minimum=1, maximum=2**50)
@@ -54,6 +65,11 @@ class Pool:
     classes: tuple[str, ...] = setting((), "SLO classes that it serves; empty: all")
 
     @property
+    def num_devices(self) -> int:
+        """Of one replica: each stage has a tensor group of its own."""
+        return self.tp * self.pp
+
+    @property
     def most(self) -> int:
         """Upper bound of the number of replicas."""
         return self.min if self.max is None else self.max
@@ -61,6 +77,12 @@ class Pool:
     def check(self, path: str) -> Iterator[Problem]:
         if self.most < self.min:
             yield Problem(join(path, "max"), f"expected an integer >= min ({self.min}), got {self.max}")
+        if self.warm_reserve > self.most:
+            yield Problem(
+                join(path, "warm_reserve"), f"expected an integer <= max ({self.most}), got {self.warm_reserve}"
+            )
+        if self.engine == "scripted" and self.num_devices > 1:
+            yield Problem(join(path, "tp" if self.tp > 1 else "pp"), "the scripted engine is one process: expected 1")
         if self.num_pages is not None and self.kv_bytes is not None:
             yield Problem(join(path, "kv_bytes"), "give either num_pages or kv_bytes")
         needed = self.max_running + self.page_tokens

@@ -27,14 +27,16 @@ class WorkerSite:
 def settings(fleet: Fleet, pool_name: str) -> dict[str, str]:
     """Flags by name that follow from the fleet file alone."""
     pool = fleet.pools[pool_name]
-    model = fleet.models[pool.model]
+    model, source = fleet.models[pool.model], fleet.source_of(pool_name)
     flags: dict[str, object | None] = {
         "engine": pool.engine,
         "model": pool.model,
-        "source": None if model.source == "scripted" else model.source,
-        "revision": model.revision,
+        "source": None if source == "scripted" else source,
+        "revision": fleet.revision_of(pool_name),
         "device": pool.device,
         "precision": pool.precision,
+        "tp": pool.tp if pool.tp > 1 else None,
+        "pp": pool.pp if pool.pp > 1 else None,
         "page-tokens": pool.page_tokens,
         "num-pages": pool.num_pages,
         "kv-bytes": pool.kv_bytes,
