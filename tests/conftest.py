@@ -11,7 +11,7 @@ settings.register_profile("search", deadline=None, max_examples=1000, print_blob
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    searching = config.getoption("markexpr") == "slow"
-    settings.load_profile("search" if searching else "suite")
-    if not hasattr(config, "workerinput") and not searching:
+    chosen = config.getoption("markexpr")
+    settings.load_profile("search" if chosen == "slow" else "suite")
+    if not hasattr(config, "workerinput") and chosen not in ("slow", "compose"):  # those are long by intent
         config.pluginmanager.register(AreaBudgets(), "area-budgets")
