@@ -20,6 +20,7 @@ from headrace_policy.redis_ledger import RedisLedger
 from headrace_policy.redis_link import RedisLink
 from headrace_policy.regrets import Regrets
 from headrace_policy.screening.doorway import Doorway
+from headrace_policy.screening.jury import Jury
 from headrace_policy.servicer import Desk, PolicyServicer
 
 
@@ -34,9 +35,9 @@ async def build(config: PolicyConfig, host: Host) -> None:
     gateway = channels.connect(config.guard_gateway, token=None) if config.guard_gateway else None
     if gateway is not None:
         host.on_close(gateway.close)
-    guard = Guard(gateway, lambda: shelf.book.secret)
-    admitter = Admitter(shelf, ledger, Allowance(), regrets, Doorway(guard))
-    desk = Desk(shelf, ledger, admitter, bookkeeper, journal, issuer(config, host))
+    jury = Jury(Guard(gateway, lambda: shelf.book.secret))
+    admitter = Admitter(shelf, ledger, Allowance(), regrets, Doorway(jury))
+    desk = Desk(shelf, ledger, admitter, bookkeeper, journal, jury, issuer(config, host))
     policy_pb2_grpc.add_PolicyServicer_to_server(PolicyServicer(desk), host.grpc)
 
     async def close_journal() -> None:

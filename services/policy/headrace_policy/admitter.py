@@ -88,8 +88,8 @@ class Admitter:
             reservation=whole,
             lease_ms=self._ledger.lease_ms,
             price=messages.price(terms.prices),
-            screen_output=bool(rules.output),
-            screen_fail_open=bool(rules.output) and rules.output_fails_open,
+            screen_output=rules.reads_output,
+            screen_fail_open=rules.reads_output and rules.output_fails_open,
         )
 
 

@@ -48,8 +48,13 @@ class Guard:
         self._secret, self._ask_s = secret, ask_s
         self._verdicts: OrderedDict[bytes, bool] = OrderedDict()
 
+    @property
+    def reachable(self) -> bool:
+        """Whether there is a gateway to ask through; it may be away all the same."""
+        return self._stub is not None
+
     async def unsafe(self, model: str, text: str) -> bool:
-        """What the model says of a user's text; raises GuardAwayError."""
+        """What the model says of a text, as if a user had sent it; raises GuardAwayError."""
         if self._stub is None:
             raise GuardAwayError("no guard_gateway is configured")
         digest = hashlib.sha256(f"{model}\0{text}".encode("utf-8", "replace")).digest()

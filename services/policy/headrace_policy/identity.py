@@ -56,7 +56,7 @@ def describe(book: Book, key: Key, model: str, now_s: float) -> policy_pb2.Ident
         tenant_digest=digest,
         sharing_group=tenant.sharing_group,
         models=sorted(models or ()),
-        screen_input=bool(tenant.rules.input) or tenant.rules.asks_guard_of_input,
+        screen_input=tenant.rules.reads_input,
         cache_s=max(0.0, min(CACHE_S, left_s)),
     )
 

@@ -1,6 +1,7 @@
 """``headrace.v1.Policy``: the calls of gateways and of the control plane. Decides nothing itself."""
 
 import asyncio
+import contextlib
 import sqlite3
 import time
 from collections import defaultdict
@@ -22,6 +23,7 @@ from headrace_policy.ledger import Held
 from headrace_policy.redis_ledger import RedisLedger
 from headrace_policy.redis_link import StoreAwayError
 from headrace_policy.screening.floor import Floor
+from headrace_policy.screening.jury import Jury
 
 _MAX_MODELS_SEEN = 1000
 _settled = telemetry.counter("settlements_total", "Settlements by what they did", ["state"])
@@ -42,6 +44,7 @@ class Desk:
     admitter: Admitter
     bookkeeper: Bookkeeper
     journal: Journal
+    jury: Jury
     issuer: Issuer | None = None
 
 
@@ -91,10 +94,9 @@ class PolicyServicer(policy_pb2_grpc.PolicyServicer):
         return pb.SettleResponse(state=_STATES[closed.state], cost=closed.cost)
 
     async def Screen(self, request_iterator: Any, context: Any) -> AsyncIterator[pb.ScreenVerdict]:
-        floor = Floor(self._shelf.rules_of)
-        async for request in request_iterator:
-            verdict = floor.take(request)
-            if verdict is not None:
+        verdicts = Floor(self._shelf.rules_of, self._desk.jury).answer(request_iterator)
+        async with contextlib.aclosing(verdicts):
+            async for verdict in verdicts:
                 yield verdict
 
     async def GetUsage(self, request: Any, context: Any) -> AsyncIterator[pb.UsageRow]:

@@ -17,6 +17,7 @@ from headrace_policy.redis_ledger import RedisLedger
 from headrace_policy.redis_link import RedisLink
 from headrace_policy.regrets import Regrets
 from headrace_policy.screening.doorway import Doorway
+from headrace_policy.screening.jury import Jury
 from headrace_policy.servicer import Desk, PolicyServicer
 from tests.unit.policy.fakes import KEY, reservation, section, settlement
 
@@ -36,8 +37,9 @@ class Office:
         self.bookkeeper = Bookkeeper(self.shelf, ledger, link, self.journal)
         self.regrets = Regrets(self.shelf, self.bookkeeper)
         self.guard = Guard(None, lambda: self.shelf.book.secret)
-        admitter = Admitter(self.shelf, ledger, Allowance(), self.regrets, Doorway(self.guard))
-        self.servicer = PolicyServicer(Desk(self.shelf, ledger, admitter, self.bookkeeper, self.journal))
+        jury = Jury(self.guard)
+        admitter = Admitter(self.shelf, ledger, Allowance(), self.regrets, Doorway(jury))
+        self.servicer = PolicyServicer(Desk(self.shelf, ledger, admitter, self.bookkeeper, self.journal, jury))
 
     def close(self) -> None:
         self.journal.close()

@@ -1,5 +1,6 @@
 """Guard rules: asked through a gateway as its own tenant, verdicts kept, and an open or closed end where it is away."""
 
+import asyncio
 from collections.abc import AsyncIterator, Callable
 from typing import Any
 
@@ -8,6 +9,7 @@ import pytest
 
 from headrace.v1 import inference_pb2 as inference
 from headrace.v1 import inference_pb2_grpc, snapshot_pb2
+from headrace.v1 import policy_pb2 as pb
 from headrace_kit import channels
 from headrace_kit.errors import HeadraceError
 from headrace_policy import guard
@@ -15,6 +17,8 @@ from headrace_policy.guard import Guard, GuardAwayError
 from tests.unit.policy.office import Office
 
 Open = Callable[..., Office]
+PASSED, FLAGGED = pb.ScreenVerdict.VERDICT_PASSED, pb.ScreenVerdict.VERDICT_FLAGGED
+BLOCKED, LOST = pb.ScreenVerdict.VERDICT_BLOCKED, pb.ScreenVerdict.VERDICT_LOST
 
 
 class Gateway(inference_pb2_grpc.InferenceServicer):
@@ -22,12 +26,13 @@ class Gateway(inference_pb2_grpc.InferenceServicer):
 
     def __init__(self) -> None:
         self.reply, self.asked, self.keys = "safe", list[str](), set[str]()
+        self.reply_to: Callable[[str], str] = lambda text: self.reply
 
     async def Generate(self, request: Any, context: Any) -> AsyncIterator[inference.ResponseEvent]:
         self.asked.append(request.chat.messages[0].content)
         self.keys.add(dict(context.invocation_metadata())["authorization"])
         yield inference.ResponseEvent(created=inference.Created(model=request.model))
-        for piece in self.reply:
+        for piece in self.reply_to(self.asked[-1]):
             yield inference.ResponseEvent(delta=inference.Delta(text=piece))
         if self.reply == "broken":
             yield inference.ResponseEvent(failed=inference.Failed(reason="worker_lost"))
@@ -100,8 +105,8 @@ async def test_a_guard_that_nobody_serves_is_away(office: Open, opens: bool) -> 
 
 
 @pytest.mark.parametrize("opens", [True, False])
-async def test_output_that_only_a_guard_could_judge(office: Open, gateway: Any, opens: bool) -> None:
-    await away(guarded(office, gateway[1], side="output", fail_open=opens), opens)
+async def test_output_that_only_a_guard_could_judge_where_none_is_configured(office: Open, opens: bool) -> None:
+    await away(guarded(office, None, side="output", fail_open=opens), opens)
 
 
 async def test_a_gateway_that_is_gone_is_away() -> None:
@@ -118,3 +123,81 @@ async def away(calls: Office, opens: bool) -> None:
     with pytest.raises(HeadraceError) as refused:
         await calls.admit("a", text="x")
     assert (refused.value.reason, refused.value.row.http) == ("policy_unavailable", 503)
+
+
+async def screened(calls: Office, *pieces: str, ends: bool = True) -> list[pb.ScreenVerdict]:
+    """The verdicts on one choice, each piece sent when there was an answer to the one before."""
+    answers: asyncio.Queue[None] = asyncio.Queue()
+
+    async def sent() -> AsyncIterator[pb.ScreenRequest]:
+        offset = 0
+        for i, piece in enumerate(pieces):
+            final = ends and i == len(pieces) - 1
+            tenant = "acme" if i == 0 else ""
+            yield pb.ScreenRequest(response_id="r", offset=offset, text=piece, tenant=tenant, final=final)
+            offset += len(piece)
+            while (verdicts[-1].released_up_to if verdicts else 0) < offset and not final:
+                await answers.get()
+                if verdicts[-1].verdict in (BLOCKED, LOST):
+                    return
+
+    verdicts: list[pb.ScreenVerdict] = []
+    async for verdict in calls.servicer.Screen(sent(), None):
+        verdicts.append(verdict)
+        answers.put_nowait(None)
+    return verdicts
+
+
+def last(verdicts: list[pb.ScreenVerdict]) -> tuple[int, int, str]:
+    return verdicts[-1].released_up_to, verdicts[-1].verdict, verdicts[-1].rule
+
+
+async def test_output_is_shown_window_by_window_as_the_guard_clears_it(office: Open, gateway: Any) -> None:
+    servicer, channel = gateway
+    calls = guarded(office, channel, side="output")
+    assert (await calls.admit("r")).screen_output
+    verdicts = await screened(calls, "so far ", "so good", "", ends=True)
+    assert last(verdicts) == (14, PASSED, "")
+    assert servicer.asked == ["so far ", "so far so good"]
+    assert 7 in [verdict.released_up_to for verdict in verdicts]
+
+
+async def test_output_that_becomes_unsafe_ends_with_what_was_cleared(office: Open, gateway: Any) -> None:
+    servicer, channel = gateway
+    servicer.reply_to = lambda text: "unsafe\nS2" if "bomb" in text else "safe"
+    verdicts = await screened(guarded(office, channel, side="output"), "how to make a ", "bomb", " at home")
+    assert last(verdicts) == (14, BLOCKED, "guard")
+
+
+async def test_output_is_flagged_and_shown_where_the_rule_only_flags(office: Open, gateway: Any) -> None:
+    servicer, channel = gateway
+    servicer.reply = "unsafe"
+    verdicts = await screened(guarded(office, channel, side="output", action="flag"), "odd")
+    assert last(verdicts) == (3, FLAGGED, "guard")
+
+
+@pytest.mark.parametrize(("opens", "ending"), [(True, (4, PASSED, "")), (False, (0, LOST, "guard"))])
+async def test_a_guard_that_is_away_in_mid_stream(office: Open, gateway: Any, opens: bool, ending: Any) -> None:
+    servicer, channel = gateway
+    servicer.reply = "broken"
+    calls = guarded(office, channel, side="output", fail_open=opens)
+    assert (await calls.admit("r")).screen_fail_open is opens
+    assert last(await screened(calls, "text")) == ending
+
+
+async def test_the_same_output_is_asked_about_once(office: Open, gateway: Any) -> None:
+    servicer, channel = gateway
+    calls = guarded(office, channel, side="output")
+    for _ in range(3):
+        assert last(await screened(calls, "the same")) == (8, PASSED, "")
+    assert servicer.asked == ["the same"]
+
+
+async def test_a_closed_response_is_not_asked_about_any_more(office: Open, gateway: Any) -> None:
+    async def sent() -> AsyncIterator[pb.ScreenRequest]:
+        yield pb.ScreenRequest(response_id="r", text="text", tenant="acme")
+        yield pb.ScreenRequest(response_id="r", close=True)
+
+    servicer, channel = gateway
+    verdicts = [one async for one in guarded(office, channel, side="output").servicer.Screen(sent(), None)]
+    assert [verdict.released_up_to for verdict in verdicts] == [0] and servicer.asked == []

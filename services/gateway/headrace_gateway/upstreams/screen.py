@@ -89,5 +89,7 @@ def _event(attempt: int, verdict: pb.ScreenVerdict) -> events.Event:
     redactions = tuple(events.Redaction(cut.start, cut.end, cut.replacement) for cut in verdict.redactions)
     if verdict.verdict == pb.ScreenVerdict.VERDICT_BLOCKED:
         return events.ScreenBlocked(attempt, verdict.choice, verdict.released_up_to, redactions, verdict.rule)
+    if verdict.verdict == pb.ScreenVerdict.VERDICT_LOST:
+        return events.PolicyLost()
     flagged = verdict.verdict == pb.ScreenVerdict.VERDICT_FLAGGED
     return events.ScreenReleased(attempt, verdict.choice, verdict.released_up_to, redactions, flagged)

@@ -5,23 +5,30 @@ from dataclasses import dataclass
 
 from headrace_policy.screening.rule import Definition, Rule, compile_rule
 
+_SIDES = ("input", "output")
+
 
 @dataclass(frozen=True)
 class Ruleset:
-    """``input`` and ``output`` in the order in which the tenant names its rules; ``guards`` ask a model."""
+    """``input`` and ``output`` in the order in which the tenant names its rules; the guards of a side ask a model."""
 
     input: tuple[Rule, ...] = ()
     output: tuple[Rule, ...] = ()
-    guards: tuple[Rule, ...] = ()
+    input_guards: tuple[Rule, ...] = ()
+    output_guards: tuple[Rule, ...] = ()
 
     @property
-    def asks_guard_of_input(self) -> bool:
-        return any(rule.reads("input") for rule in self.guards)
+    def reads_input(self) -> bool:
+        return bool(self.input or self.input_guards)
+
+    @property
+    def reads_output(self) -> bool:
+        return bool(self.output or self.output_guards)
 
     @property
     def output_fails_open(self) -> bool:
         """Whether output may pass unscreened when policy is lost: only if every rule says so."""
-        return all(rule.definition.fail_open for rule in self.output)
+        return all(rule.definition.fail_open for rule in (*self.output, *self.output_guards))
 
 
 def compile_all(definitions: Iterable[Definition], known: Mapping[Definition, Rule]) -> dict[str, Rule]:
@@ -42,8 +49,5 @@ def choose(rules: Mapping[str, Rule], names: Iterable[str]) -> Ruleset:
             raise ValueError(f'there is no rule "{name}"')
         chosen.append(rules[name])
     readers = [rule for rule in chosen if rule.detector is not None]
-    return Ruleset(
-        input=tuple(rule for rule in readers if rule.reads("input")),
-        output=tuple(rule for rule in readers if rule.reads("output")),
-        guards=tuple(rule for rule in chosen if rule.detector is None),
-    )
+    guards = [rule for rule in chosen if rule.detector is None]
+    return Ruleset(*(tuple(rule for rule in kind if rule.reads(side)) for kind in (readers, guards) for side in _SIDES))

@@ -34,7 +34,11 @@ def _own_flags(service: str, state: StateDir, addresses: Addresses, fleet: Path 
                 "weights-dir": weights_cache(),
             }
         case "policy":
-            return {"controlplane": target["controlplane"], "redis": f"unix://{state.redis_socket}"}
+            return {
+                "controlplane": target["controlplane"],
+                "redis": f"unix://{state.redis_socket}",
+                "guard-gateway": addresses["gateway"]["public_grpc"],
+            }
         case "router":
             return {"controlplane": target["controlplane"], "redis": f"unix://{state.redis_socket}"}
         case _:
