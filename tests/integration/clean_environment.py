@@ -27,6 +27,8 @@ SOURCES = {
     "headrace-worker": "services/worker",
     "headrace-cli": "tools/cli",
     "headrace-conformance": "tools/conformance",
+    "headrace-workload": "tools/workload",
+    "headrace-sim": "tools/sim",
 }
 
 
