@@ -1,6 +1,8 @@
-"""What uvicorn does not bound of a connection: the size of a request's head, its time, and a client that never reads.
+"""What uvicorn does not do for a connection.
 
-The parsing is httptools', the serving uvicorn's; only limits are added. Knows no path and no API.
+It bounds the size of a request's head, its time, and how long a client may not read; it lets who is refused while still
+sending read the answer; it writes no chunks to HTTP/1.0; and it answers a client that closed its own direction.
+The parsing is httptools', the serving uvicorn's. Knows no path and no API.
 """
 
 from __future__ import annotations
@@ -9,7 +11,10 @@ import asyncio
 import json
 from typing import Any
 
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+from starlette.types import Message, Receive, Scope, Send
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
+
+from headrace_gateway.http.lingering import LingeringTransport
 
 MAX_HEAD_BYTES = 32 * 1024
 HEAD_S = 20.0
@@ -24,23 +29,38 @@ class BoundedProtocol(HttpToolsProtocol):
     max_head_bytes = MAX_HEAD_BYTES
     head_s = HEAD_S
     stalled_s = STALLED_S
+    lingering = LingeringTransport
+    transport: LingeringTransport  # type: ignore[assignment]
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self._in_head = True
+        self._receiving = self._half_closed = False
         self._num_head_bytes = self._num_fed_bytes = 0
         self._head_timer: asyncio.TimerHandle | None = None
         self._stall_timer: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        super().connection_made(transport)
+        super().connection_made(self.lingering(transport, lambda: self._receiving))  # type: ignore[arg-type]
         self._head_timer = self.loop.call_later(self.head_s, self._give_up)
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._stop_timers()
+        self.transport.unbound()
         super().connection_lost(exc)
 
+    def eof_received(self) -> bool:  # type: ignore[override]
+        """The client sends no more: whoever runs for it hears that it left, and what that makes is still written."""
+        if self.transport.lingers or self.cycle is None or self.cycle.response_complete or self.scheme == "https":
+            return False
+        self._half_closed, self._receiving = True, False
+        self.cycle.message_event.set()
+        return True
+
     def data_received(self, data: bytes) -> None:
+        if self.transport.lingers:
+            self.transport.drop(len(data))
+            return
         if not self._in_head:
             super().data_received(data)
             return
@@ -54,7 +74,8 @@ class BoundedProtocol(HttpToolsProtocol):
 
     def on_message_begin(self) -> None:
         super().on_message_begin()
-        self._in_head, self._num_head_bytes = True, 0
+        self._in_head = self._receiving = True
+        self._num_head_bytes = 0
 
     def on_url(self, url: bytes) -> None:
         self._count(len(url))
@@ -71,9 +92,50 @@ class BoundedProtocol(HttpToolsProtocol):
             self._head_timer = None
         super().on_headers_complete()
 
+    def on_body(self, body: bytes) -> None:
+        super().on_body(body)
+        if self.cycle.response_complete:
+            self.transport.drop(len(body))
+
     def on_message_complete(self) -> None:
         super().on_message_complete()
-        self._in_head = True  # what comes next on this connection is another request
+        self._in_head, self._receiving = True, False  # what comes next on this connection is another request
+        if not self.transport.lingers:
+            self.transport.unbound()
+
+    def on_response_complete(self) -> None:
+        super().on_response_complete()
+        if self._half_closed and not self.pipeline:
+            self.transport.close()
+        elif self._receiving:
+            self.transport.bound()
+
+    def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:
+        super()._start_asgi_task(cycle, self._exchange(cycle, app))
+
+    def _exchange(self, cycle: RequestResponseCycle, app: Any) -> Any:
+        """One request as the application sees it."""
+
+        async def exchange(scope: Scope, receive: Receive, send: Send) -> None:
+            framed = _unframed(cycle, send) if scope["http_version"] == "1.0" else send
+            await app(scope, self._hearing(cycle, receive), framed)
+
+        return exchange
+
+    def _hearing(self, cycle: RequestResponseCycle, receive: Receive) -> Receive:
+        """The request's body, and then whether its client has left."""
+        is_whole = False
+
+        async def hear() -> Message:
+            nonlocal is_whole
+            if self._half_closed and (is_whole or (cycle.more_body and not cycle.body)):
+                return {"type": "http.disconnect"}
+            message = await receive()
+            has_left = is_whole or (message.get("more_body") and not message["body"])
+            is_whole = not message.get("more_body")
+            return {"type": "http.disconnect"} if self._half_closed and has_left else message
+
+        return hear
 
     def send_400_response(self, msg: str) -> None:
         if self._num_head_bytes > self.max_head_bytes:
@@ -103,7 +165,7 @@ class BoundedProtocol(HttpToolsProtocol):
         reason = {400: "Bad Request", 408: "Request Timeout", 431: "Request Header Fields Too Large"}[status]
         head = f"HTTP/1.1 {status} {reason}\r\ncontent-type: application/json\r\ncontent-length: {len(body)}\r\n"
         self.transport.write(f"{head}connection: close\r\n\r\n".encode() + body)
-        self.transport.close()
+        self.transport.linger()
 
     def _give_up(self) -> None:
         self._head_timer = None
@@ -114,3 +176,15 @@ class BoundedProtocol(HttpToolsProtocol):
         for timer in (self._head_timer, self._stall_timer):
             if timer is not None:
                 timer.cancel()
+
+
+def _unframed(cycle: RequestResponseCycle, send: Send) -> Send:
+    """HTTP/1.0 knows no chunks: a body goes as it is, and ends with the connection."""
+    cycle.chunked_encoding = False
+
+    async def plainly(message: Message) -> None:
+        if message["type"] == "http.response.body":
+            cycle.expected_content_length = len(message.get("body", b""))  # each part is all that it says it is
+        await send(message)
+
+    return plainly
