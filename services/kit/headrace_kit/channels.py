@@ -8,7 +8,7 @@ from typing import Any
 
 import grpc
 
-from headrace_kit import telemetry
+from headrace_kit import tracing
 
 Options = Sequence[tuple[str, str | int]]
 MAX_MESSAGE_BYTES = 64 * 1024 * 1024
@@ -60,13 +60,23 @@ class Tls:
         return grpc.ssl_server_credentials([pair], self.ca.read_bytes(), require_client_auth=True)
 
 
+@dataclass(frozen=True)
+class Trust:
+    """The authority that must have signed the peer's certificate (PEM file); we show none of our own."""
+
+    ca: Path
+
+    def client(self) -> grpc.ChannelCredentials:
+        return grpc.ssl_channel_credentials(self.ca.read_bytes())
+
+
 def identity(service: str) -> str:
     """The name in the certificate of every instance of a service, wherever it runs; nothing resolves it."""
     return f"{service}.headrace.internal"
 
 
 def connect(
-    target: str, *, token: str | None, peer: str | None = None, tls: Tls | None = None, options: Options = ()
+    target: str, *, token: str | None, peer: str | None = None, tls: Tls | Trust | None = None, options: Options = ()
 ) -> grpc.aio.Channel:
     """A channel that sends ``token`` and the trace context; ``options`` override ours. Unary calls need a timeout.
 
@@ -105,8 +115,15 @@ class _Outgoing:
         self._own = {} if token is None else {"authorization": f"Bearer {token}"}
 
     async def _send(self, continuation: Any, details: Any, request: Any) -> Any:
+        return await self._send_with(tracing.inject(), continuation, details, request)
+
+    async def _send_untraced(self, continuation: Any, details: Any, request: Any) -> Any:
+        """A stream that carries many responses belongs to none of their traces."""
+        return await self._send_with({}, continuation, details, request)
+
+    async def _send_with(self, trace: dict[str, str], continuation: Any, details: Any, request: Any) -> Any:
         given = details.metadata or ()
-        ours = {**self._own, **telemetry.inject()}
+        ours = {**self._own, **trace}
         metadata = grpc.aio.Metadata(*given, *(pair for pair in ours.items() if pair[0] not in dict(given)))
         return await continuation(
             grpc.aio.ClientCallDetails(
@@ -127,7 +144,7 @@ _INTERCEPTORS: list[Any] = [
     for kind, base, send in (
         ("unary_unary", grpc.aio.UnaryUnaryClientInterceptor, _Outgoing._send_with_deadline),
         ("unary_stream", grpc.aio.UnaryStreamClientInterceptor, _Outgoing._send),
-        ("stream_unary", grpc.aio.StreamUnaryClientInterceptor, _Outgoing._send),
-        ("stream_stream", grpc.aio.StreamStreamClientInterceptor, _Outgoing._send),
+        ("stream_unary", grpc.aio.StreamUnaryClientInterceptor, _Outgoing._send_untraced),
+        ("stream_stream", grpc.aio.StreamStreamClientInterceptor, _Outgoing._send_untraced),
     )
 ]

@@ -5,13 +5,13 @@ import contextlib
 import hmac
 import inspect
 import logging
+import time
 from collections.abc import Mapping
 from typing import Any
 
 import grpc
-from opentelemetry.trace import SpanKind
 
-from headrace_kit import logs, telemetry
+from headrace_kit import logs, telemetry, tracing
 from headrace_kit.errors import HeadraceError
 
 log = logging.getLogger(__name__)
@@ -40,19 +40,31 @@ class RpcInterceptor(grpc.aio.ServerInterceptor):
         behaviour = getattr(handler, kind)
 
         async def call(request: Any, context: Any) -> Any:
-            with (
-                telemetry.tracer.start_as_current_span(
-                    method,
-                    telemetry.extract(headers),
-                    SpanKind.SERVER,
-                    record_exception=False,
-                    set_status_on_exception=False,
-                ),
-                logs.bind(method=method, trace_id=telemetry.trace_id()),
-            ):
-                return await self._call(method, headers, behaviour, request, context)
+            parent = tracing.parse(headers)
+            with logs.bind(method=method, trace_id=parent and parent.trace_id):
+                if parent is None or kind != "unary_unary":  # a stream outlives what it was opened for
+                    tracing.enter(parent)
+                    return await self._call(method, headers, behaviour, request, context)
+                return await self._traced(parent, method, headers, (behaviour, request, context))
 
         return handler._replace(**{kind: call})
+
+    async def _traced(
+        self, parent: tracing.TraceContext, method: str, headers: Mapping[str, Any], rest: tuple[Any, Any, Any]
+    ) -> Any:
+        """The call as a span of the caller's trace."""
+        own, start_ns = parent.child(), time.time_ns()
+        with tracing.entered(own) as notes:
+            try:
+                return await self._call(method, headers, *rest)
+            finally:
+                code = rest[2].code()
+                status = code.name if isinstance(code, grpc.StatusCode) else "OK"
+                notes |= {"rpc.system": "grpc", "rpc.method": method[1:], "rpc.response.status_code": status}
+                error = "" if status == "OK" else status
+                span = tracing.Span(own, parent.span_id, method[1:], start_ns, time.time_ns(), tracing.SERVER, notes)
+                span.error = error
+                tracing.SPANS.end(span)
 
     async def _call(self, method: str, headers: Mapping[str, Any], behaviour: Any, request: Any, context: Any) -> Any:
         code = "OK"

@@ -14,15 +14,16 @@ import sys
 import time
 from collections.abc import Callable, Coroutine
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import Any, Literal, Protocol, TypeVar
 
+import grpc
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from headrace_kit import logs, settings, telemetry
-from headrace_kit.channels import KeyPair, Tls
+from headrace_kit import logs, otlp, settings, telemetry, tracing
+from headrace_kit.channels import KeyPair, Tls, connect
 from headrace_kit.files import write_atomically
 from headrace_kit.health import Health
 from headrace_kit.interceptors import bearer_matches
@@ -94,6 +95,21 @@ class Host:
     def on_close(self, callback: Callback) -> None:
         """Runs after everything else has stopped, last registered first."""
         self._on_close.append(callback)
+
+    def export_spans(self, channel: grpc.aio.Channel, to: Literal["controlplane", "collector"]) -> None:
+        """Spans of this process go there too; the channel stays the caller's, to be closed on close."""
+        names: dict[str, tracing.Value] = {"service.name": f"headrace-{self.service}"}
+        exporter = otlp.Exporter(channel, names | {"service.instance.id": self.instance}, to)
+        tracing.SPANS.outlets.append(exporter)
+        self.tasks.start(f"spans_{to}", exporter.run)
+        self.on_close(exporter.flush)
+
+    def collector(self, endpoint: str) -> grpc.aio.Channel:
+        """To somebody else's collector: without our token; https:// is TLS with its public certificate."""
+        scheme, _, target = endpoint.rpartition("://")
+        if scheme == "https":
+            return grpc.aio.secure_channel(target, grpc.ssl_channel_credentials())
+        return connect(target, token=None)
 
     def stop(self) -> None:
         self._stopping.set()
@@ -176,7 +192,7 @@ class Host:
                 return JSONResponse(self.health.report(), 200 if self.health.ready else 503)
             if not bearer_matches(request.headers, self.service_token):
                 return Response("the service token is missing or wrong\n", 401)
-            body, media_type = telemetry.exposition()
+            body, media_type = telemetry.exposition(request.headers.get("accept", ""))
             return Response(body, media_type=media_type)
 
         return Starlette(routes=[Route(path, answer) for path in ("/healthz", "/readyz", "/metrics")])
@@ -188,20 +204,22 @@ def run(
     """Serves until a signal and exits: 0 stopped, 1 failed, 2 configuration, 3 address taken; a second signal kills."""
     instance = secrets.token_hex(4)
     logs.setup(service, instance, config.log_level)
-    close_tracing = telemetry.setup_tracing(service, instance, otlp_endpoint)
     log.info("starting", extra={"version": settings.version(service), "settings": settings.describe(config)})
 
     async def main() -> int:
         config.state_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
-        return await Host(service, config, instance, tls=tls).run(build)
+        host = Host(service, config, instance, tls=tls)
+        if otlp_endpoint:
+            channel = host.collector(otlp_endpoint)
+            host.on_close(channel.close)
+            host.export_spans(channel, "collector")
+        return await host.run(build)
 
     try:
         code = asyncio.run(main())
     except StartError as error:
         print(f"headrace-{service}: {error}", file=sys.stderr)
         code = error.code
-    finally:
-        close_tracing()
     raise SystemExit(code)
 
 

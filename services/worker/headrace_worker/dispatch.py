@@ -186,7 +186,7 @@ class Dispatch:
         assert not tally.ended, f"choice {final.choice} of {attempt.key} ended twice"
         tally.ended = True
         attempt.finals.append(final)
-        records.record_final(final, attempt.submit.traceparent)
+        records.record_final(final)
         if final.kind == worker_pb2.FINAL_KIND_FAILED:
             extra = {"response_id": final.response_id, "attempt": final.attempt, "reason": final.reason}
             log.error("sequence_failed", extra={**extra, "choice": final.choice})

@@ -1,8 +1,6 @@
-"""What a replica leaves behind for those who watch it: counters, gauges, and one span per choice. Decides nothing."""
+"""What a replica leaves behind for those who watch it: counters and gauges. Decides nothing."""
 
 from __future__ import annotations
-
-import time
 
 from headrace.v1 import worker_pb2
 from headrace_kit import telemetry
@@ -53,8 +51,8 @@ def record_imbalance() -> None:
     _imbalances.inc()
 
 
-def record_final(final: worker_pb2.Final, traceparent: str) -> None:
-    """Counts the end of a choice and closes its span, which ends now."""
+def record_final(final: worker_pb2.Final) -> None:
+    """Counts the end of a choice."""
     _sequences.labels(_KINDS[final.kind]).inc()
     _tokens.labels("generated").inc(final.num_generated_tokens)
     _tokens.labels("late").inc(final.num_late_tokens)
@@ -67,30 +65,3 @@ def record_final(final: worker_pb2.Final, traceparent: str) -> None:
     if final.num_generated_tokens:
         _prefill.observe(final.prefill_ms / 1000)
         _gap.observe(final.worst_gap_ms / 1000)
-    _trace(final, traceparent)
-
-
-def _trace(final: worker_pb2.Final, traceparent: str) -> None:
-    if not traceparent:
-        return
-    end_ns = time.time_ns()
-    start_ns = end_ns - round((final.queue_ms + final.prefill_ms + final.decode_ms) * 1e6)
-    span = telemetry.tracer.start_span(
-        "worker.sequence", telemetry.extract({"traceparent": traceparent}), start_time=start_ns
-    )
-    span.set_attributes(
-        {
-            "response_id": final.response_id,
-            "attempt": final.attempt,
-            "choice": final.choice,
-            "reason": final.reason,
-            "num_prompt_tokens": final.num_prompt_tokens,
-            "num_cached_tokens": final.num_cached_tokens,
-            "num_generated_tokens": final.num_generated_tokens,
-            "queue_ms": final.queue_ms,
-            "prefill_ms": final.prefill_ms,
-            "decode_ms": final.decode_ms,
-            "worst_gap_ms": final.worst_gap_ms,
-        }
-    )
-    span.end(end_ns)

@@ -36,6 +36,10 @@ async def count(request: bytes, _context: Any) -> AsyncIterator[bytes]:
         await asyncio.sleep(0.01)
 
 
+async def back(request: bytes, _context: Any) -> bytes:
+    return request
+
+
 async def hold(_request: bytes, _context: Any) -> AsyncIterator[bytes]:
     """Ignores every wish to drain."""
     yield b"held"
@@ -58,7 +62,7 @@ def main() -> None:
         host.on_close(lambda: note("close second registered"))
         host.on_drain(lambda: note(f"drain ready={host.health.ready}"))
         host.health.add("loop")
-        host.grpc.add_generic_rpc_handlers([handlers(count_stream=count, hold_stream=hold)])
+        host.grpc.add_generic_rpc_handlers([handlers(count_stream=count, hold_stream=hold, back=back)])
         if config.public_listen is not None:
             host.add_public_listener("public_grpc", config.public_listen)
         if config.crash:

@@ -5,9 +5,8 @@ from typing import Any
 
 import grpc
 import pytest
-from opentelemetry.sdk.trace import TracerProvider
 
-from headrace_kit import telemetry
+from headrace_kit import tracing
 from headrace_kit.channels import connect, is_local, server_options
 from headrace_kit.health import Health
 from headrace_kit.interceptors import RpcInterceptor
@@ -28,17 +27,19 @@ async def headers_bidi(_requests: Any, context: Any) -> AsyncIterator[bytes]:
     yield await headers_seen(b"", context)
 
 
-async def test_every_kind_of_call_carries_token_and_trace() -> None:
-    with TracerProvider().get_tracer("t").start_as_current_span("caller"):
-        traceparent = telemetry.inject()["traceparent"]
-        expected = repr([("authorization", f"Bearer {TOKEN}"), ("traceparent", traceparent)]).encode()
+async def test_every_kind_of_call_carries_the_token_and_those_of_one_response_its_trace() -> None:
+    context = tracing.root()
+    with tracing.entered(context):
+        token = ("authorization", f"Bearer {TOKEN}")
+        expected = repr([token, ("traceparent", context.header)]).encode()
         async with (
             serving(seen=headers_seen, seen_stream=headers_stream, seen_bidi=headers_bidi) as address,
             channel(address) as opened,
         ):
             assert await opened.unary_unary("/test.Echo/seen")(b"", timeout=5) == expected
             assert await opened.unary_stream("/test.Echo/seen_stream")(b"").read() == expected
-            assert await opened.stream_stream("/test.Echo/seen_bidi")(iter(())).read() == expected
+            shared = opened.stream_stream("/test.Echo/seen_bidi")(iter(()))
+            assert await shared.read() == repr([token]).encode()
 
 
 async def test_a_caller_may_send_its_own_authorization() -> None:

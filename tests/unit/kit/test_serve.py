@@ -261,17 +261,20 @@ async def test_a_span_continues_the_callers_trace_and_reaches_the_collector(tmp_
     await server.start()
     async with echo(tmp_path, "--otlp-endpoint", f"http://127.0.0.1:{port}") as service:
         async with channel((await service.started())["grpc"]) as opened:
-            for header in (f"00-{trace}-{caller}-01", "00-garbage"):
-                call = opened.unary_stream("/test.Echo/count_stream")(b"1", metadata=(("traceparent", header),))
-                assert await call.read() == b"0"
-                assert await call.code() is grpc.StatusCode.OK
+            for header in (f"00-{trace}-{caller}-00", "00-garbage", f"00-{'1' * 32}-{caller}-00"):
+                metadata = (("traceparent", header),)
+                assert await opened.unary_unary("/test.Echo/back")(b"1", timeout=5, metadata=metadata) == b"1"
+                assert await opened.unary_stream("/test.Echo/count_stream")(b"1", metadata=metadata).read() == b"0"
+            kept = (("traceparent", f"00-{trace}-{caller}-01"),)
+            await opened.unary_unary("/test.Echo/back")(b"1", timeout=5, metadata=kept)
         service.process.send_signal(signal.SIGTERM)
         assert (await service.finished())[0] == 0
     await server.stop(0)
     assert collector.services == {"headrace-echo"}
-    traces = {span.trace_id.hex(): span.parent_span_id.hex() for span in collector.spans}
-    assert len(traces) == 2 and traces.pop(trace) == caller
-    assert list(traces.values()) == [""]
+    seen = [(span.trace_id.hex(), span.parent_span_id.hex(), span.name) for span in collector.spans]
+    assert seen == [(trace, caller, "test.Echo/back")] * 2  # the first waited for the verdict that the second brought
+    codes = {a.key: a.value.string_value for a in collector.spans[0].attributes}
+    assert codes["rpc.response.status_code"] == "OK"
 
 
 async def test_a_frozen_peer_is_noticed_by_keepalive(tmp_path: Path) -> None:
