@@ -11,13 +11,13 @@ import torch
 from torch import Tensor
 
 from headrace_worker.attention.base import KvPages
-from headrace_worker.models.model_config import ModelConfig
+from headrace_worker.models.llama import LlamaForCausalLM
 from headrace_worker.scheduling.plan import PageCopy
 
 
 @dataclass(frozen=True)
 class KvLayout:
-    """How a model's KV lies in memory."""
+    """How a model's KV lies in the memory of one rank."""
 
     num_layers: int
     num_kv_heads: int
@@ -27,8 +27,10 @@ class KvLayout:
     device: torch.device
 
     @classmethod
-    def of(cls, config: ModelConfig, page_tokens: int, dtype: torch.dtype, device: torch.device) -> KvLayout:
-        return cls(config.num_layers, config.num_kv_heads, config.head_dim, page_tokens, dtype, device)
+    def of(cls, model: LlamaForCausalLM, page_tokens: int, dtype: torch.dtype, device: torch.device) -> KvLayout:
+        """Of the layers and heads that this rank has; the layers are alike."""
+        heads = model.kv_heads_per_layer
+        return cls(len(heads), heads[0], model.config.head_dim, page_tokens, dtype, device)
 
     @property
     def bytes_per_token(self) -> int:

@@ -73,7 +73,7 @@ class TorchRunner(Runner):
         self._grammars = grammars
         self._config, self._loaded, self._max_context = config, loaded, max_context
         model_config = loaded.model.config
-        self._layout = KvLayout.of(model_config, config.page_tokens, loaded.dtype, loaded.device)
+        self._layout = KvLayout.of(loaded.model, config.page_tokens, loaded.dtype, loaded.device)
         ends = frozenset(loaded.checkpoint.text.end_token_ids)
         self._sampler = Sampler(model_config.vocab_size, ends, loaded.device)
         self._cache: KvCache | None = None

@@ -1,16 +1,21 @@
-"""Token embedding and output head, split over the vocabulary at tensor-parallel sizes above 1."""
+"""Token embedding and output head, split over the vocabulary at tensor-parallel sizes above 1.
+
+Every rank holds as many rows; where the vocabulary does not divide, the last ones of the last ranks are padding.
+"""
 
 import torch
 from torch import Tensor
 from torch.nn import functional
 
 from headrace_worker.layers.setting import LayerSetting
-from headrace_worker.layers.weight_slot import WeightLayer, WeightSlot, copy_rows
+from headrace_worker.layers.weight_slot import WeightLayer, WeightSlot, rows_slot
 
 
 def _own_rows(weight_VE: Tensor, vocab_size: int, rank: int) -> WeightSlot:
-    rows = weight_VE.shape[0]
-    return WeightSlot((vocab_size, weight_VE.shape[1]), copy_rows(weight_VE, rank * rows, 0, rows))
+    start = min(rank * weight_VE.shape[0], vocab_size)
+    num_rows = min(weight_VE.shape[0], vocab_size - start)
+    weight_VE[num_rows:] = 0
+    return rows_slot((vocab_size, weight_VE.shape[1]), weight_VE[:num_rows], start, num_rows)
 
 
 class VocabParallelEmbedding(WeightLayer):
@@ -20,7 +25,7 @@ class VocabParallelEmbedding(WeightLayer):
         super().__init__()
         self.vocab_size = vocab_size
         self.setting = setting
-        self.weight: Tensor = setting.empty(setting.shard.part(vocab_size, "vocabulary"), hidden_size)
+        self.weight: Tensor = setting.empty(setting.shard.padded_part(vocab_size), hidden_size)
 
     def slots(self, own_name: str) -> dict[str, WeightSlot]:
         return {f"{own_name}.weight": _own_rows(self.weight, self.vocab_size, self.setting.shard.rank)}
@@ -36,14 +41,17 @@ class VocabParallelEmbedding(WeightLayer):
 
 
 class VocabParallelHead(WeightLayer):
-    """hidden [R, E] -> float32 logits [R, V]. Tied heads multiply by the embedding's weight and own no slot."""
+    """hidden [R, E] -> float32 logits [R, V], of use on the group's first rank.
+
+    Tied heads multiply by the embedding's weight and own no slot.
+    """
 
     def __init__(self, vocab_size: int, hidden_size: int, setting: LayerSetting, tied: bool) -> None:
         super().__init__()
         self.vocab_size = vocab_size
         self.setting = setting
         self.tied = tied
-        self.weight: Tensor = setting.empty(0 if tied else setting.shard.part(vocab_size, "vocabulary"), hidden_size)
+        self.weight: Tensor = setting.empty(0 if tied else setting.shard.padded_part(vocab_size), hidden_size)
 
     def tie(self, embedding: VocabParallelEmbedding) -> None:
         """Read the embedding's weight; called before `pack`."""
@@ -60,4 +68,4 @@ class VocabParallelHead(WeightLayer):
 
     def forward(self, hidden_RE: Tensor) -> Tensor:
         logits_RV = self.setting.gemm.multiply(hidden_RE, self.weight, None)
-        return self.setting.shard.all_gather(logits_RV).to(torch.float32)
+        return self.setting.shard.gather(logits_RV)[:, : self.vocab_size].to(torch.float32)

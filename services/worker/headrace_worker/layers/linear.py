@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from headrace_worker.layers.setting import LayerSetting
-from headrace_worker.layers.weight_slot import WeightLayer, WeightSlot, copy_into, copy_rows
+from headrace_worker.layers.weight_slot import Region, WeightLayer, WeightSlot, copy_into, rows_slot
 
 
 class _Linear(WeightLayer):
@@ -56,11 +56,10 @@ class ColumnParallelLinear(_Linear):
         for name, part in self.parts.items():
             rows = part.local_rows()
             start = shard.rank * part.num_splits // shard.size * rows
-            fill = copy_rows(self.weight, start, target_start, rows)
-            slots[f"{name}.weight"] = WeightSlot((part.full_rows, self.in_size), fill)
+            own = slice(target_start, target_start + rows)
+            slots[f"{name}.weight"] = rows_slot((part.full_rows, self.in_size), self.weight[own], start, rows)
             if self.bias is not None:
-                fill = copy_rows(self.bias, start, target_start, rows)
-                slots[f"{name}.bias"] = WeightSlot((part.full_rows,), fill)
+                slots[f"{name}.bias"] = rows_slot((part.full_rows,), self.bias[own], start, rows)
             target_start += rows
         return slots
 
@@ -77,12 +76,8 @@ class RowParallelLinear(_Linear):
 
     def slots(self, own_name: str) -> dict[str, WeightSlot]:
         width = self.weight.shape[1]
-        start = self.setting.shard.rank * width
-
-        def fill(loaded: Tensor) -> None:
-            self.weight.copy_(loaded[:, start : start + width])
-
-        slots = {f"{own_name}.weight": WeightSlot(self.full_shape, fill)}
+        columns = Region(1, self.setting.shard.rank * width, width)
+        slots = {f"{own_name}.weight": WeightSlot(self.full_shape, copy_into(self.weight), columns)}
         if self.bias is not None:
             slots[f"{own_name}.bias"] = WeightSlot(self.full_shape[:1], copy_into(self.bias))
         return slots

@@ -2,16 +2,33 @@
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from torch import Tensor, nn
 
 
+class Region(NamedTuple):
+    """Indices start .. start + size - 1 of one dimension: the part of a checkpoint tensor that a rank holds."""
+
+    dim: int
+    start: int
+    size: int
+
+    def of(self, tensor: Tensor) -> Tensor:
+        return tensor.narrow(*self)
+
+
 @dataclass(frozen=True)
 class WeightSlot:
-    """`fill` takes the full checkpoint tensor, of exactly `shape`, and copies this rank's part of it."""
+    """`fill` takes this rank's `region` (None: the whole) of a checkpoint tensor of exactly `shape` and keeps it."""
 
     shape: tuple[int, ...]
     fill: Callable[[Tensor], None]
+    region: Region | None = None
+
+    def cut(self, whole: Tensor) -> Tensor:
+        """What `fill` wants of the whole tensor."""
+        return whole if self.region is None else self.region.of(whole)
 
 
 class WeightLayer(nn.Module):
@@ -34,13 +51,10 @@ def copy_into(target: Tensor) -> Callable[[Tensor], None]:
     return fill
 
 
-def copy_rows(target: Tensor, start: int, target_start: int, num_rows: int) -> Callable[[Tensor], None]:
-    """A `fill` that copies rows start .. start + num_rows to target rows target_start onwards."""
-
-    def fill(loaded: Tensor) -> None:
-        target[target_start : target_start + num_rows].copy_(loaded[start : start + num_rows])
-
-    return fill
+def rows_slot(shape: tuple[int, ...], target: Tensor, start: int, num_rows: int) -> WeightSlot:
+    """A slot for rows start .. start + num_rows - 1 of a tensor of `shape`, which become the rows of `target`."""
+    assert target.shape == (num_rows, *shape[1:]), f"{num_rows} rows of {shape} do not fit {tuple(target.shape)}"
+    return WeightSlot(shape, copy_into(target), Region(0, start, num_rows))
 
 
 def weight_layers(model: nn.Module) -> Iterator[tuple[str, WeightLayer]]:

@@ -20,6 +20,7 @@ class CausalLM(nn.Module):
     def forward(self, ids_T: Tensor, positions_T: Tensor, attention: AttentionStep) -> Tensor:
         """int64 ids and absolute positions of this step's rows -> normed hidden states [T, E].
 
+        A later pipeline stage takes the hidden states of the one before instead of ids; only the last one norms them.
         Padding rows carry any id of the vocabulary (0) and position 0.
         """
 

@@ -6,12 +6,13 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor
 
+from headrace_worker.layers.weight_slot import Region
 from headrace_worker.models.errors import CheckpointError, UnsupportedModelError
 from headrace_worker.models.file_digest import sha256_of_file
 from headrace_worker.models.gguf_file import GgufFile
 from headrace_worker.models.model_config import ModelConfig
 from headrace_worker.models.weight_source import TensorInfo, WeightSource
-from headrace_worker.quant.gguf_blocks import BlockTypeError
+from headrace_worker.quant.gguf_blocks import BlockTypeError, GgufTensor
 
 _FAMILIES = frozenset({"llama", "qwen2", "qwen3"})
 _PERMUTED_FAMILIES = frozenset({"llama"})
@@ -118,6 +119,14 @@ def _rope_divisors(file: GgufFile, head_dim: int) -> tuple[float, ...]:
     return tuple(divisors.tolist())
 
 
+def _read_region(stored: GgufTensor, region: Region | None) -> Tensor:
+    """Only the rows wanted are dequantized; columns are cut from whole rows, whose blocks they may divide."""
+    if region is not None and region.dim == 0 and len(stored.shape) > 1:
+        return stored.dequantize(region.start, region.size)
+    whole = stored.dequantize()
+    return whole if region is None else region.of(whole)
+
+
 class GgufWeights(WeightSource):
     """The tensors of a GGUF file under Hugging Face names, dequantized to float32 as they are read."""
 
@@ -130,16 +139,16 @@ class GgufWeights(WeightSource):
         file = self._file.path.name
         return {name: TensorInfo(tensor.shape, file, tensor.num_bytes) for name, tensor in self._tensors.items()}
 
-    def read(self, name: str) -> Tensor:
+    def read(self, name: str, region: Region | None = None) -> Tensor:
+        stored = self._tensors[name]
         try:
-            tensor = self._tensors[name].dequantize()
+            tensor = _read_region(stored, region)
         except BlockTypeError as error:
             raise UnsupportedModelError(f"{self._file.path.name}: {name}: {error}") from None
-        if self._config.family in _PERMUTED_FAMILIES:
-            if ".q_proj." in name:
-                return unpermute(tensor, self._config.num_heads)
-            if ".k_proj." in name:
-                return unpermute(tensor, self._config.num_kv_heads)
+        if self._config.family in _PERMUTED_FAMILIES and (".q_proj." in name or ".k_proj." in name):
+            head_dim = self._config.head_dim
+            assert region is None or not region.start % head_dim, f"{name}: {region} cuts a head"
+            return unpermute(tensor, tensor.shape[0] // head_dim)
         return tensor
 
     def identity(self) -> Mapping[str, str]:

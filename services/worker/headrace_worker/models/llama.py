@@ -1,5 +1,7 @@
 """Llama 2 and 3.x, SmolLM2 and Mistral: the family whose members differ only by configuration."""
 
+from typing import cast
+
 import torch
 from torch import Tensor, nn
 
@@ -19,7 +21,7 @@ class LlamaAttention(nn.Module):
 
     def __init__(self, config: ModelConfig, layer: int, setting: LayerSetting) -> None:
         super().__init__()
-        self.layer = layer
+        self.place = setting.stage.place_of(layer)
         self.window = config.window(layer)
         self.head_dim = config.head_dim
         parts = qkv_parts(config.num_heads, config.num_kv_heads, config.head_dim, setting)
@@ -35,7 +37,7 @@ class LlamaAttention(nn.Module):
         num_rotated = self.num_heads + self.num_kv_heads
         qk_THD = self.rotate(qkv_THD[:, :num_rotated], rotation)
         q_TND, k_TKD, v_TKD = qk_THD[:, : self.num_heads], qk_THD[:, self.num_heads :], qkv_THD[:, num_rotated:]
-        out_TND = attention.attend(self.layer, q_TND, k_TKD, v_TKD, self.window)
+        out_TND = attention.attend(self.place, q_TND, k_TKD, v_TKD, self.window)
         out: Tensor = self.o_proj(out_TND.reshape(num_rows, -1))
         return out
 
@@ -67,9 +69,10 @@ class LlamaBody(nn.Module):
 
     def __init__(self, config: ModelConfig, layer_class: type[LlamaLayer], setting: LayerSetting) -> None:
         super().__init__()
-        self.embed_tokens = VocabParallelEmbedding(config.vocab_size, config.hidden_size, setting)
-        self.layers = nn.ModuleList(layer_class(config, layer, setting) for layer in range(config.num_layers))
-        self.norm = RMSNorm(config.hidden_size, config.rms_norm_eps, setting)
+        stage, width = setting.stage, config.hidden_size
+        self.embed_tokens = stage.at_start(lambda: VocabParallelEmbedding(config.vocab_size, width, setting))
+        self.layers = stage.layers(config.num_layers, lambda layer: layer_class(config, layer, setting))
+        self.norm = stage.at_end(lambda: RMSNorm(width, config.rms_norm_eps, setting))
         inv_freq = inverse_frequencies(config.head_dim, config.rope_theta, config.rope_stretch)
         if config.rope_divisors:
             inv_freq = inv_freq / torch.tensor(config.rope_divisors)
@@ -78,7 +81,7 @@ class LlamaBody(nn.Module):
     def forward(self, ids_T: Tensor, positions_T: Tensor, attention: AttentionStep) -> Tensor:
         rotation = self.rotary.at(positions_T)
         x_TE = self.embed_tokens(ids_T)
-        for layer in self.layers:
+        for layer in self.layers.values():
             x_TE = layer(x_TE, rotation, attention)
         out: Tensor = self.norm(x_TE)
         return out
@@ -93,9 +96,16 @@ class LlamaForCausalLM(CausalLM):
         super().__init__()
         self.config = config
         self.model = LlamaBody(config, self.layer_class, setting)
-        self.lm_head = VocabParallelHead(config.vocab_size, config.hidden_size, setting, config.tie_embeddings)
-        if config.tie_embeddings:
+        tied = config.tie_embeddings and setting.stage.is_first
+        size = config.vocab_size, config.hidden_size
+        self.lm_head = setting.stage.at_end(lambda: VocabParallelHead(*size, setting, tied))
+        if tied and setting.stage.is_last:
             self.lm_head.tie(self.model.embed_tokens)
+
+    @property
+    def kv_heads_per_layer(self) -> list[int]:
+        """KV heads of each layer here, by the layer's place: those of this rank alone."""
+        return [cast(LlamaLayer, layer).self_attn.num_kv_heads for layer in self.model.layers.values()]
 
     def forward(self, ids_T: Tensor, positions_T: Tensor, attention: AttentionStep) -> Tensor:
         out: Tensor = self.model(ids_T, positions_T, attention)

@@ -6,6 +6,7 @@ import torch
 
 from headrace_worker.kernels.gemm import select_gemm
 from headrace_worker.layers.setting import LayerSetting, Shard
+from headrace_worker.layers.stage import Stage
 from headrace_worker.models.llama import LlamaForCausalLM
 from headrace_worker.models.model_config import ModelConfig
 from headrace_worker.models.qwen2 import Qwen2ForCausalLM
@@ -28,6 +29,7 @@ class BuildOptions:
     deterministic: bool = False
     """Batch-invariant products: logits are the same bits alone, batched, chunked and on a prefix hit."""
     shard: Shard = field(default_factory=Shard)
+    stage: Stage = field(default_factory=Stage)
 
 
 def build_model(config: ModelConfig, options: BuildOptions) -> LlamaForCausalLM:
@@ -35,6 +37,11 @@ def build_model(config: ModelConfig, options: BuildOptions) -> LlamaForCausalLM:
     device = torch.device(options.device)
     gemm = select_gemm(device, options.deterministic)
     setting = LayerSetting(
-        gemm=gemm, invariant=options.deterministic, dtype=options.dtype, device=device, shard=options.shard
+        gemm=gemm,
+        invariant=options.deterministic,
+        dtype=options.dtype,
+        device=device,
+        shard=options.shard,
+        stage=options.stage,
     )
     return FAMILIES[config.family](config, setting)

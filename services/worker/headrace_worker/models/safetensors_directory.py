@@ -8,6 +8,7 @@ from typing import Any
 
 from torch import Tensor
 
+from headrace_worker.layers.weight_slot import Region
 from headrace_worker.models.errors import CheckpointError
 from headrace_worker.models.file_digest import sha256_of_file
 from headrace_worker.models.safetensors_file import SafetensorsFile
@@ -54,8 +55,9 @@ class SafetensorsDirectory(WeightSource):
             infos[tensor] = TensorInfo(span.shape, name, span.end - span.begin)
         return infos
 
-    def read(self, name: str) -> Tensor:
-        return self._files[self._file_of[name]].read(name)
+    def read(self, name: str, region: Region | None = None) -> Tensor:
+        mapped = self._files[self._file_of[name]].read(name)
+        return mapped if region is None else region.of(mapped)
 
     def identity(self) -> Mapping[str, str]:
         return {name: sha256_of_file(file.path) for name, file in self._files.items()}

@@ -6,6 +6,8 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
+from headrace_worker.layers.weight_slot import Region
+
 
 @dataclass(frozen=True)
 class TensorInfo:
@@ -26,8 +28,11 @@ class WeightSource(ABC):
         """Every tensor of the checkpoint."""
 
     @abstractmethod
-    def read(self, name: str) -> Tensor:
-        """One tensor, in a floating dtype. It may alias the file: copy what is to live on."""
+    def read(self, name: str, region: Region | None = None) -> Tensor:
+        """One tensor or a region of it, in a floating dtype. It may alias the file: copy what is to live on.
+
+        Of the file no more is read, or dequantized, than the region needs.
+        """
 
     @abstractmethod
     def identity(self) -> Mapping[str, str]:

@@ -5,6 +5,7 @@ from collections.abc import Callable, Mapping
 import torch
 
 from headrace_worker.kernels.gemm import assert_row_invariance
+from headrace_worker.layers.embedding import VocabParallelHead
 from headrace_worker.layers.linear import ColumnParallelLinear, RowParallelLinear
 from headrace_worker.layers.weight_slot import WeightSlot, collect_slots, weight_layers
 from headrace_worker.models.errors import CheckpointError
@@ -13,6 +14,7 @@ from headrace_worker.models.weight_source import TensorInfo, WeightSource
 
 HEAD = "lm_head.weight"
 EMBEDDING = "model.embed_tokens.weight"
+FINAL_NORM = "model.norm.weight"
 _BUFFER_SUFFIXES = (".rotary_emb.inv_freq", ".attn.bias", ".attn.masked_bias")
 """Buffers that old exporters saved among the weights; they are recomputed, never loaded."""
 
@@ -24,13 +26,15 @@ def fill_model(model: LlamaForCausalLM, source: WeightSource, progress: Callable
     """
     tensors = dict(source.tensors())
     slots = collect_slots(model)
+    if model.config.tie_embeddings and HEAD in slots:  # a last stage that has no embedding to tie its head to
+        slots[EMBEDDING] = slots.pop(HEAD)
     _drop_tied_head(model, source, tensors)
-    _check_names(slots, tensors)
+    _check_names(slots, tensors, _names_elsewhere(model, slots))
     total = sum(tensors[name].num_bytes for name in slots)
     done = 0
     with torch.no_grad():
         for name, slot in sorted(slots.items(), key=lambda item: (tensors[item[0]].file, item[0])):
-            slot.fill(source.read(name))
+            slot.fill(source.read(name, slot.region))
             done += tensors[name].num_bytes
             progress(done / total)
         slots.clear()  # they hold the unpacked weights
@@ -47,7 +51,17 @@ def _drop_tied_head(model: LlamaForCausalLM, source: WeightSource, tensors: dict
         raise CheckpointError(info.file, f"{HEAD} differs from the embedding, but the configuration ties them")
 
 
-def _check_names(slots: Mapping[str, WeightSlot], tensors: dict[str, TensorInfo]) -> None:
+def _names_elsewhere(model: LlamaForCausalLM, slots: Mapping[str, WeightSlot]) -> set[str]:
+    """What the other pipeline stages load: layers that are named like ours, and the ends of the model."""
+    own = list(model.model.layers)
+    prefix = f"model.layers.{own[0]}."
+    layers = [f"model.layers.{layer}." for layer in range(model.config.num_layers) if str(layer) not in own]
+    ends = (EMBEDDING, FINAL_NORM) if model.config.tie_embeddings else (EMBEDDING, FINAL_NORM, HEAD)
+    names = {layer + name.removeprefix(prefix) for layer in layers for name in slots if name.startswith(prefix)}
+    return names | {name for name in ends if name not in slots}
+
+
+def _check_names(slots: Mapping[str, WeightSlot], tensors: dict[str, TensorInfo], elsewhere: set[str]) -> None:
     for name in [name for name in tensors if name not in slots and name.endswith(_BUFFER_SUFFIXES)]:
         del tensors[name]
     missing = sorted(slots.keys() - tensors.keys())
@@ -55,7 +69,7 @@ def _check_names(slots: Mapping[str, WeightSlot], tensors: dict[str, TensorInfo]
         raise CheckpointError(HEAD, "is absent, and the configuration does not tie it to the embedding")
     if missing:
         raise CheckpointError(missing[0], f"is in no file of the checkpoint ({len(missing)} tensors are missing)")
-    unexpected = sorted(tensors.keys() - slots.keys())
+    unexpected = sorted(tensors.keys() - slots.keys() - elsewhere)
     if unexpected:
         file = tensors[unexpected[0]].file
         raise CheckpointError(file, f"{unexpected[0]} has no place in the model ({len(unexpected)} such tensors)")
@@ -67,7 +81,7 @@ def _check_names(slots: Mapping[str, WeightSlot], tensors: dict[str, TensorInfo]
 
 def prove_invariance(model: LlamaForCausalLM) -> None:
     """Batch-invariant mode rests on how the library multiplies: check it here, once per weight shape."""
-    linears = [m for m in model.modules() if isinstance(m, ColumnParallelLinear | RowParallelLinear)]
-    packed = {tuple(weight.shape): weight for weight in (*(m.weight for m in linears), model.lm_head.weight)}
+    kinds = ColumnParallelLinear | RowParallelLinear | VocabParallelHead
+    packed = {tuple(m.weight.shape): m.weight for m in model.modules() if isinstance(m, kinds)}
     for weight in packed.values():
         assert_row_invariance(weight)

@@ -32,13 +32,20 @@ class GgufTensor:
         self._row_bytes = row_size // block_size * block_bytes
         self.num_bytes = math.prod(shape[:-1]) * self._row_bytes
 
-    def dequantize(self) -> Tensor:
-        """float32 values in the tensor's shape; what was stored as float32 shares the file's map."""
+    def dequantize(self, start: int = 0, size: int | None = None) -> Tensor:
+        """float32 values in the tensor's shape; what was stored as float32 shares the file's map.
+
+        With `size`, only indices start .. start + size - 1 of the first of at least two dimensions.
+        """
         from gguf.quants import dequantize
 
-        raw = numpy.frombuffer(self._data, numpy.uint8, self.num_bytes, self.begin).reshape(-1, self._row_bytes)
+        shape, begin, num_bytes = self.shape, self.begin, self.num_bytes
+        if size is not None:
+            index_bytes = self.num_bytes // self.shape[0]
+            shape, begin, num_bytes = (size, *self.shape[1:]), begin + start * index_bytes, size * index_bytes
+        raw = numpy.frombuffer(self._data, numpy.uint8, num_bytes, begin).reshape(-1, self._row_bytes)
         try:
             values = dequantize(raw, self._type)
         except NotImplementedError:
             raise BlockTypeError(f"{self._type.name} blocks cannot be expanded") from None
-        return torch.from_numpy(numpy.ascontiguousarray(values, dtype=numpy.float32)).reshape(self.shape)
+        return torch.from_numpy(numpy.ascontiguousarray(values, dtype=numpy.float32)).reshape(shape)
