@@ -1,0 +1,200 @@
+"""How many replicas a pool should have when a replica started now would be ready. Pure: the clock is an argument.
+
+    needed = ceil(load quantile / (capacity of a replica x utilization)) + warm reserve,  within min..max
+
+The load is the greater of what is there and what is forecast for now + start-up time; the forecast is made elsewhere.
+Three things that look alike are not: a load of zero is a load; no report (`load` None) is missing; an old report is
+stale. On missing and stale data nothing changes, and an alarm is raised. Going up is at once; going down waits until
+the need has been lower for `down_after_s` without a break, and that time does not run while a replica is starting.
+Knows no forecast, no launcher and no router: units of load and capacity are the caller's, as long as they are the same.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Literal
+
+Why = Literal["steady", "load", "forecast", "held", "queue", "lower", "waiting", "missing", "stale", "unmeasured"]
+FRESH_S = 5.0
+# A replica that starts for longer than this many times the measured start-up is not waited for.
+OVERDUE = 2.0
+_SLACK = 1e-9
+
+
+@dataclass(frozen=True)
+class ScalePolicy:
+    """Bounds and temper of one pool.
+
+    `utilization` is the share of its measured capacity that a replica is loaded to. `queue_age_s`: requests that wait
+    longer ask for one replica more than serve or start. `max_starting` bounds replicas that start at once, `max_down`
+    those that leave at once (None: no bound).
+    """
+
+    min: int = 0
+    max: int = 1
+    warm_reserve: int = 0
+    utilization: float = 0.8
+    down_after_s: float = 300.0
+    queue_age_s: float = 2.0
+    max_starting: int | None = None
+    max_down: int | None = None
+    unmeasured_capacity: float | None = None
+    """What a replica is taken for before one has been measured; None: then nothing is decided from the load."""
+
+    def __post_init__(self) -> None:
+        assert 0 <= self.min <= self.max, "bounds of a pool are checked where they are read"
+        assert 0 < self.utilization <= 1, "a replica is loaded to a share of what it can do"
+
+
+@dataclass(frozen=True)
+class Demand:
+    """What routers reported, and when: load, requests held for want of a replica, the oldest wait."""
+
+    at_s: float
+    load: float
+    num_held: int = 0
+    oldest_wait_s: float = 0.0
+
+
+@dataclass(frozen=True)
+class Seen:
+    """One replica of the pool; `age_s` since it was started. One whose metrics fail has state but no say."""
+
+    state: Literal["starting", "ready", "draining"]
+    age_s: float = 0.0
+
+
+@dataclass(frozen=True)
+class Picture:
+    """All that a decision is made from. `demand` None: no router has spoken within its time."""
+
+    now_s: float
+    demand: Demand | None
+    replicas: Sequence[Seen]
+    start_up_s: float
+    capacity: float | None = None
+    forecast: float | None = None
+    """The load's upper quantile at now + start-up time."""
+
+    def count(self, state: str) -> int:
+        return sum(seen.state == state for seen in self.replicas)
+
+    @property
+    def num_awaited(self) -> int:
+        """Replicas that start and are not overdue."""
+        limit_s = OVERDUE * self.start_up_s
+        return sum(seen.state == "starting" and seen.age_s < limit_s for seen in self.replicas)
+
+
+@dataclass(frozen=True)
+class ScaleState:
+    """What one decision hands to the next. `lower_since_s`: since when less was needed; the most needed since then."""
+
+    desired: int
+    lower_since_s: float | None = None
+    most_since: int = 0
+
+
+@dataclass(frozen=True)
+class Decision:
+    """`desired` replicas; the numbers that it rests on, and why in words. `alarm`: a person should look."""
+
+    desired: int
+    why: Why
+    detail: str
+    state: ScaleState
+    needed: int | None = None
+    num_reserve_left: int = 0
+    alarm: bool = False
+
+
+def decide(policy: ScalePolicy, picture: Picture, state: ScaleState) -> Decision:
+    """The replicas that the pool should have; the same arguments give the same decision (a dry run is a call)."""
+    before = _clamp(policy, state.desired)
+    blind = _blindness(policy, picture)
+    if blind is not None:
+        why, detail = blind
+        # Time in which nothing was known is no time in which little was needed.
+        return Decision(before, why, detail, ScaleState(before), alarm=True)
+    assert picture.demand is not None, "missing demand is blindness"
+    needed, why, detail = _needed(policy, picture, picture.demand)
+    reserve_left = picture.count("ready") - _for_load(policy, picture, picture.demand.load)
+    if needed > before:
+        desired = _rate_limited(policy, picture, before, needed)
+        return Decision(desired, why, detail, ScaleState(desired), needed, reserve_left)
+    if needed == before:
+        return Decision(before, "steady", detail, ScaleState(before), needed, reserve_left)
+    return _lower(policy, picture, replace(state, desired=before), (needed, detail, reserve_left))
+
+
+def _blindness(policy: ScalePolicy, picture: Picture) -> tuple[Why, str] | None:
+    demand = picture.demand
+    if demand is None:
+        return "missing", "no router reports: the last decision holds"
+    if picture.now_s - demand.at_s > FRESH_S:
+        return "stale", f"the last report is {picture.now_s - demand.at_s:.1f} s old: the last decision holds"
+    if _capacity(policy, picture) is None and demand.load > 0 and policy.max > 1 and demand.num_held == 0:
+        return "unmeasured", "the capacity of a replica is not measured yet: the last decision holds"
+    return None
+
+
+def _capacity(policy: ScalePolicy, picture: Picture) -> float | None:
+    return picture.capacity if picture.capacity else policy.unmeasured_capacity
+
+
+def _for_load(policy: ScalePolicy, picture: Picture, load: float) -> int:
+    """Replicas that carry the load; one at least for any load, none for none."""
+    if load <= 0:
+        return 0
+    capacity = _capacity(policy, picture)
+    if capacity is None:
+        return 1
+    return max(1, math.ceil(load / (capacity * policy.utilization) - _SLACK))
+
+
+def _needed(policy: ScalePolicy, picture: Picture, demand: Demand) -> tuple[int, Why, str]:
+    now, later = (_for_load(policy, picture, load) for load in (demand.load, picture.forecast or 0.0))
+    base, why = (later, "forecast") if later > now else (now, "load")
+    words = f"load {demand.load:.6g} needs {now}"
+    if picture.forecast is not None:
+        words += f", {picture.forecast:.6g} forecast for {picture.start_up_s:.6g} s from now needs {later}"
+    if base == 0 and demand.num_held:
+        base, why, words = 1, "held", f"{words}, {demand.num_held} requests are held"
+    needed = base + policy.warm_reserve
+    serving = picture.count("ready")
+    if demand.oldest_wait_s > policy.queue_age_s and not picture.num_awaited and needed <= serving:
+        needed, why = serving + 1, "queue"
+        words += f", the oldest has waited {demand.oldest_wait_s:.3g} s with {serving} ready and none starting"
+    if policy.warm_reserve:
+        words += f", reserve {policy.warm_reserve}"
+    return _clamp(policy, needed), why, f"{words}, within {policy.min}..{policy.max}"  # type: ignore[return-value]
+
+
+def _rate_limited(policy: ScalePolicy, picture: Picture, before: int, needed: int) -> int:
+    if policy.max_starting is None:
+        return needed
+    return max(before, min(needed, picture.count("ready") + policy.max_starting))
+
+
+def _lower(policy: ScalePolicy, picture: Picture, state: ScaleState, found: tuple[int, str, int]) -> Decision:
+    """Less is needed: wait, then go down to the most that was needed while waiting."""
+    needed, detail, reserve_left = found
+    before = state.desired
+    since_s = picture.now_s if state.lower_since_s is None else state.lower_since_s
+    most = max(needed, state.most_since if state.lower_since_s is not None else 0)
+    if picture.num_awaited:
+        # Who starts was asked for: it gets to serve before anybody counts idle time.
+        since_s, most = picture.now_s, needed
+    left_s = since_s + policy.down_after_s - picture.now_s
+    if left_s > 0:
+        words = f"{detail}; fewer than {before} only after {left_s:.6g} s more"
+        return Decision(before, "waiting", words, ScaleState(before, since_s, most), needed, reserve_left)
+    target = most if policy.max_down is None else max(most, before - policy.max_down)
+    # What is left to go waits for its own time.
+    after = ScaleState(target, picture.now_s, needed) if target > needed else ScaleState(target)
+    words = f"{detail}; lower for {policy.down_after_s:.6g} s"
+    return Decision(target, "lower", words, after, needed, reserve_left)
+
+
+def _clamp(policy: ScalePolicy, count: int) -> int:
+    return min(policy.max, max(policy.min, count))
