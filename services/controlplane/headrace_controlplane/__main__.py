@@ -1,10 +1,12 @@
 """The control plane's command: builds everything and wires it to the process. Knows all parts and does no work."""
 
 import os
+import sqlite3
 from pathlib import Path
 
 from headrace.v1 import fleet_pb2_grpc
 from headrace_controlplane import bootstrap
+from headrace_controlplane.accountant import Accountant
 from headrace_controlplane.admin_servicer import AdminServicer, Office
 from headrace_controlplane.artifacts import Artifacts
 from headrace_controlplane.config import ControlplaneConfig
@@ -13,10 +15,13 @@ from headrace_controlplane.fleet_servicer import FleetServicer, FleetState, reac
 from headrace_controlplane.foreman import Foreman
 from headrace_controlplane.launcher.process import ProcessLauncher
 from headrace_controlplane.launcher.worker_command import WorkerSite
-from headrace_controlplane.ledger import Ledger
+from headrace_controlplane.ledger import Ledger, Surroundings
+from headrace_controlplane.lifetimes import Lifetimes
 from headrace_controlplane.peers import Peers
 from headrace_controlplane.questions import Questions
+from headrace_controlplane.referee import Referee
 from headrace_controlplane.roster import Roster
+from headrace_controlplane.speech import Speeches
 from headrace_controlplane.store import Store, StoreError
 from headrace_controlplane.subscribers import Subscribers
 from headrace_controlplane.vault import Vault
@@ -26,10 +31,10 @@ from headrace_kit.listeners import StartError
 from headrace_kit.serve import Host
 
 
-def open_ledger(config: ControlplaneConfig, store: Store) -> Ledger:
+def open_ledger(config: ControlplaneConfig, store: Store, around: Surroundings) -> Ledger:
     """The ledger with a fleet in force."""
     try:
-        ledger = Ledger(store, Vault.open(config.state_dir / "secrets"))
+        ledger = Ledger(store, Vault.open(config.state_dir / "secrets"), around)
         bootstrap.first_fleet(ledger, config.fleet)
         bootstrap.ensure_key(ledger, config.bootstrap_key_file)
     except (bootstrap.BootstrapError, ValueError) as error:
@@ -53,17 +58,20 @@ def worker_site(config: ControlplaneConfig, host: Host) -> WorkerSite:
 async def build(config: ControlplaneConfig, host: Host) -> None:
     try:
         store = Store(config.state_dir / "controlplane.db")
+        lifetimes = Lifetimes(config.state_dir / "lifetimes.db")
         gate = bootstrap.open_gate(store, config.admin_key_file or config.state_dir / "admin_key")
-    except (StoreError, bootstrap.BootstrapError) as error:
+    except (StoreError, bootstrap.BootstrapError, sqlite3.Error) as error:
         raise StartError(2, str(error)) from error
-    ledger = open_ledger(config, store)
     roster = Roster(config.state_dir / "replicas.pb", lease_s=config.lease_s)
     artifacts, subscribers = Artifacts(config.state_dir / "artifacts"), Subscribers()
-    state = FleetState(ledger, roster, artifacts, subscribers, DemandBoard())
+    ledger = open_ledger(config, store, Surroundings(roster.serving, Speeches(artifacts.read)))
+    state = FleetState(ledger, roster, artifacts, subscribers, DemandBoard(), Referee(ledger))
     site = worker_site(config, host)
     foreman = Foreman(ledger, roster, ProcessLauncher(site.directory), site)
     peers = Peers(host.service_token, host.tls)
-    office = Office(state, gate, Questions(subscribers, peers), foreman)
+    questions = Questions(subscribers, peers)
+    accountant = Accountant(lifetimes, ledger, roster, questions)
+    office = Office(state, gate, questions, foreman, accountant)
     fleet_pb2_grpc.add_FleetServicer_to_server(FleetServicer(state, host.draining), host.grpc)
     fleet_pb2_grpc.add_AdminServicer_to_server(AdminServicer(office), host.grpc)
     host.health.add("store")
@@ -71,9 +79,11 @@ async def build(config: ControlplaneConfig, host: Host) -> None:
     host.tasks.start("leases", roster.run_out_leases, on_crash="fail")
     host.tasks.start("roster_store", roster.store)
     host.tasks.start("foreman", foreman.run)
+    host.tasks.start("lifetimes", accountant.keep)
 
     async def close() -> None:
         store.close()
+        lifetimes.close()
 
     host.on_close(close)
     host.on_close(peers.close)

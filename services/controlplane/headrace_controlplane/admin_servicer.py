@@ -10,6 +10,7 @@ import grpc
 
 from headrace.v1 import fleet_pb2, fleet_pb2_grpc
 from headrace_controlplane import keys
+from headrace_controlplane.accountant import Accountant
 from headrace_controlplane.admin_gate import AdminGate
 from headrace_controlplane.fleet import diff
 from headrace_controlplane.fleet.file import parse
@@ -34,6 +35,7 @@ class Office:
     gate: AdminGate
     questions: Questions
     foreman: Foreman
+    accountant: Accountant
 
 
 class AdminServicer(fleet_pb2_grpc.AdminServicer):
@@ -79,7 +81,8 @@ class AdminServicer(fleet_pb2_grpc.AdminServicer):
     async def Show(self, request: Any, context: Any) -> fleet_pb2.ShowResponse:
         self._enter(context, "Show")
         version, text = self._ledger.file_of(request.version)
-        return fleet_pb2.ShowResponse(version=version, fleet_yaml=text)
+        canaries = self._state.referee.statuses() if version == self._ledger.version else []
+        return fleet_pb2.ShowResponse(version=version, fleet_yaml=text, canaries=canaries)
 
     async def ListSubscribers(self, request: Any, context: Any) -> fleet_pb2.ListSubscribersResponse:
         self._enter(context, "ListSubscribers")
@@ -152,7 +155,8 @@ class AdminServicer(fleet_pb2_grpc.AdminServicer):
         return fleet_pb2.FlushReplicaResponse(replicas=flushed)
 
     async def GetCost(self, request: Any, context: Any) -> Any:
-        await self._not_yet(context, "GetCost", "the cost report")
+        self._enter(context, "GetCost")
+        return await self._office.accountant.report(request)
 
     async def Audit(self, request: Any, context: Any) -> Any:
         await self._not_yet(context, "Audit", "the balance of the fleet")

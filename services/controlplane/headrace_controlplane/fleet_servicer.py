@@ -7,10 +7,10 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from headrace.v1 import fleet_pb2, fleet_pb2_grpc
-from headrace_controlplane import sections
 from headrace_controlplane.artifacts import CHUNK_BYTES, Artifacts, BadArtifact
 from headrace_controlplane.demand import DemandBoard
 from headrace_controlplane.ledger import Current, Ledger
+from headrace_controlplane.referee import Referee
 from headrace_controlplane.registry import Record
 from headrace_controlplane.replica_messages import to_record
 from headrace_controlplane.roster import Roster
@@ -32,6 +32,7 @@ class FleetState:
     artifacts: Artifacts
     subscribers: Subscribers
     demand: DemandBoard
+    referee: Referee
 
 
 class FleetServicer(fleet_pb2_grpc.FleetServicer):
@@ -127,6 +128,7 @@ class FleetServicer(fleet_pb2_grpc.FleetServicer):
         if not request.router_id:
             raise HeadraceError("invalid_argument", "is missing", field="router_id")
         self._state.demand.note(request)
+        self._state.referee.hear(request.router_id, request.outcomes)
         return fleet_pb2.DemandResponse()
 
     async def _read_acks(self, acks: AsyncIterator[Any], subscriber: Subscriber, ended: asyncio.Event) -> None:
@@ -156,14 +158,18 @@ class FleetServicer(fleet_pb2_grpc.FleetServicer):
         """
         ledger, digest = self._state.ledger, record.card_digest
         known = ledger.card(record.model, record.revision)
-        if not digest or known == digest or ledger.current is None:
+        if not digest or ledger.current is None:
+            return
+        if known == digest:
+            if record.state == "ready":
+                ledger.note_ready(record.model, record.revision)
             return
         if known and self._carried(record, known):
             if (record.id, digest) not in self._differing:
                 self._differing.add((record.id, digest))
                 log.error("model_cards_differ", extra={"replica": record.id, "model": record.model})
             return
-        served = sections.served_in(ledger.current.sections).get(record.model)
+        served = ledger.current.served.get(record.model)
         if served is None or served[0] == record.revision or record.state == "ready":
             ledger.set_card(record.model, record.revision, digest)
 

@@ -7,13 +7,16 @@ import asyncio
 import hashlib
 import logging
 import time
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Set
+from dataclasses import dataclass, field, replace
 
-from headrace_controlplane import keys, sections
+from headrace_controlplane import keys, revisions, sections
+from headrace_controlplane.beside import Beside
 from headrace_controlplane.fleet.file import Fleet, parse
 from headrace_controlplane.keys import StoredKey
+from headrace_controlplane.revisions import Standing
 from headrace_controlplane.store import Store, Version
+from headrace_controlplane.trials import Trial, Trials
 from headrace_controlplane.vault import Vault
 from headrace_kit.errors import HeadraceError
 
@@ -27,10 +30,22 @@ class Current:
     row: Version
     fleet: Fleet
     sections: Mapping[str, bytes]
+    served: Mapping[str, tuple[str, bytes]] = field(default_factory=dict)
+    """(revision, card digest) by model."""
 
     def section_hash(self, audience: str) -> bytes:
         """SHA-256 of one section."""
         return hashlib.sha256(self.sections[audience]).digest()
+
+
+@dataclass(frozen=True)
+class Surroundings:
+    """What a snapshot depends on beyond this ledger: replicas that are ready, and cards."""
+
+    serving: Callable[[], Set[tuple[str, str]]] = frozenset
+    """(model, revision) of which a replica is ready now."""
+    speech: Callable[[bytes], bytes] = bytes
+    """See Beside."""
 
 
 @dataclass(frozen=True)
@@ -46,8 +61,16 @@ class _Draft:
 class Ledger:
     """``current`` is the newest version, None before the first apply; ``changed`` is set and replaced at each."""
 
-    def __init__(self, store: Store, vault: Vault, *, wall: Callable[[], float] = time.time) -> None:
-        self._store, self._vault, self._wall = store, vault, wall
+    def __init__(
+        self,
+        store: Store,
+        vault: Vault,
+        around: Surroundings = Surroundings(),
+        *,
+        wall: Callable[[], float] = time.time,
+    ) -> None:
+        self._store, self._vault, self._around, self._wall = store, vault, around, wall
+        self.trials = Trials(store)
         self.current: Current | None = None
         self.changed = asyncio.Event()
         newest = store.newest()
@@ -63,12 +86,15 @@ class Ledger:
         return self._vault
 
     def apply(self, text: str, comment: str, expected_version: int = 0) -> bool:
-        """Puts a fleet file in force; False if it says what is in force. Raises InvalidFleet or InvalidRequest."""
+        """Puts a fleet file in force; False if it says what is in force. Raises InvalidFleet or InvalidRequest.
+
+        A revision on trial that was halted goes on with it, its outcomes counted anew.
+        """
         fleet = parse(text)
         if expected_version and expected_version != self.version:
             message = f"the newest version is {self.version}, not {expected_version}: look at the diff again"
             raise HeadraceError("invalid_argument", message, field="expected_version")
-        if self.current is not None and fleet == self.current.fleet:
+        if self.current is not None and fleet == self.current.fleet and not self.trials.any_halted(fleet):
             return False
         self._put_in_force(_Draft("apply", comment, text, fleet))
         return True
@@ -139,10 +165,30 @@ class Ledger:
         """Records a model card; a new version if the fleet names that model and revision."""
         current = self._in_force()
         named = current.fleet.models.get(model)
-        if named is None or named.revision != revision:
+        if named is None or revision not in (named.revision, named.canary.revision if named.canary else None):
             return self._store.set_card(model, revision, digest)
         comment = f"card of {model} {revision}"
         self._republish("cards", comment, current, change=lambda: self._store.set_card(model, revision, digest))
+
+    def note_ready(self, model: str, revision: str) -> None:
+        """A replica is ready: a new version if gateways waited for its revision, whose card is known."""
+        current = self._in_force()
+        named, served = current.fleet.models.get(model), current.served.get(model)
+        if named is not None and named.revision == revision and served is not None and served[0] != revision:
+            self._republish("cards", f"{model} {revision} is ready", current)
+
+    def halt(self, trial: Trial, reason: str) -> None:
+        """Takes the share of a revision on trial away, until an apply."""
+        row = trial.row
+        self._republish(
+            *("halt", f"{row.model} {row.revision}: {reason}", self._in_force()),
+            change=lambda: self.trials.halt(trial, reason),
+        )
+
+    def standing(self, model: str) -> Standing:
+        """How the trial of the model's revision on trial stands."""
+        current = self._in_force()
+        return revisions.standing(current.fleet, model, self._beside(current.fleet))
 
     def stay_ahead_of(self, version: int) -> None:
         """A subscriber runs a newer version than ours, so our store was lost: number on from there."""
@@ -153,7 +199,7 @@ class Ledger:
 
     def _recover(self, newest: Version) -> None:
         fleet, stored = parse(self._store.file(newest.file_hash)), self._store.sections(newest.version)
-        self.current = Current(newest, fleet, stored)
+        self.current = Current(newest, fleet, stored, sections.served_in(stored))
         # Another release of ours may build other bytes: a version never changes, so those are a new one.
         if self._build(fleet) != stored:
             self._republish("recover", f"rebuilt version {newest.version}", self.current)
@@ -175,28 +221,42 @@ class Ledger:
     def _put_in_force(
         self, draft: "_Draft", change: Callable[[], None] | None = None, version: int | None = None
     ) -> None:
-        now_s = self.now_s()
-        with self._store.transaction():
-            if change is not None:
-                change()
-            for name in draft.fleet.models:
-                self._store.add_model(name, now_s)
-            built = self._build(draft.fleet)
-            digest = hashlib.sha256(b"".join(hashlib.sha256(built[name]).digest() for name in sorted(built))).digest()
-            file_hash = self._store.add_file(draft.text)
-            row = Version(version or self.version + 1, now_s, draft.kind, draft.comment, file_hash, digest)
-            self._store.add_version(row, built)
-        self.current = Current(row, draft.fleet, built)
+        now_s, number = self.now_s(), version or self.version + 1
+        try:
+            with self._store.transaction():
+                if change is not None:
+                    change()
+                self.trials.adjust(draft.fleet, number, resume=draft.kind == "apply")
+                for name in draft.fleet.models:
+                    self._store.add_model(name, now_s)
+                built = self._build(draft.fleet)
+                parts = b"".join(hashlib.sha256(built[name]).digest() for name in sorted(built))
+                file_hash = self._store.add_file(draft.text)
+                row = Version(number, now_s, draft.kind, draft.comment, file_hash, hashlib.sha256(parts).digest())
+                self._store.add_version(row, built)
+        except BaseException:
+            self.trials.forget_changes()
+            raise
+        self.current = Current(row, draft.fleet, built, sections.served_in(built))
         log.info("version_published", extra={"version": row.version, "kind": row.kind, "comment": row.comment})
         self.changed.set()
         self.changed = asyncio.Event()
 
     def _build(self, fleet: Fleet) -> dict[str, bytes]:
-        # Keys of a tenant that left the file are kept, and come back with it.
-        known = [key for key in self._live_keys() if key.tenant in fleet.tenants]
-        served = sections.served_in(self.current.sections) if self.current else {}
-        beside = sections.Beside(self._vault, known, self._store.cards(), self._store.models_added(), served)
-        return sections.build(fleet, beside)
+        return sections.build(fleet, self._beside(fleet))
+
+    def _beside(self, fleet: Fleet) -> Beside:
+        return Beside(
+            self._vault,
+            # Keys of a tenant that left the file are kept, and come back with it.
+            [key for key in self._live_keys() if key.tenant in fleet.tenants],
+            self._store.cards(),
+            self._store.models_added(),
+            self.current.served if self.current else {},
+            self._around.serving(),
+            self.trials.rows(),
+            self._around.speech,
+        )
 
     def _live_keys(self) -> list[StoredKey]:
         return [key for key in self._store.list_keys() if not key.revoked]

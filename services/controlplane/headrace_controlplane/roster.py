@@ -50,6 +50,10 @@ class Roster:
         self._announce()
         return kept
 
+    def serving(self) -> set[tuple[str, str]]:
+        """(model, revision) of every replica that is ready."""
+        return {(r.model, r.revision) for r in self.registry.records() if r.state == "ready"}
+
     def remove(self, replica_id: str) -> None:
         self.registry.remove(replica_id)
         self._announce()

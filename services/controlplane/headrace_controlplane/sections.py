@@ -1,32 +1,18 @@
 """What each audience of the snapshot gets to see, as deterministic bytes. Knows no stream and no store."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 
 from headrace.v1 import policy_pb2, snapshot_pb2
+from headrace_controlplane import revisions
+from headrace_controlplane.beside import Beside
 from headrace_controlplane.fleet.classes import SloClass
 from headrace_controlplane.fleet.file import Fleet
 from headrace_controlplane.fleet.prices import EVERY_OTHER
 from headrace_controlplane.fleet.tenants import Tenant
 from headrace_controlplane.keys import StoredKey
-from headrace_controlplane.vault import Vault
 
 GATEWAY, POLICY, ROUTER, WORKER = "gateway", "policy", "router", "worker"
 AUDIENCES = (GATEWAY, POLICY, ROUTER, WORKER)
-
-
-@dataclass(frozen=True)
-class Beside:
-    """What belongs to a snapshot and is in no fleet file."""
-
-    vault: Vault
-    keys: Sequence[StoredKey] = ()
-    cards: Mapping[tuple[str, str], bytes] = field(default_factory=dict)
-    """Digest by (model, revision)."""
-    models_added: Mapping[str, int] = field(default_factory=dict)
-    """Unix seconds by model."""
-    served: Mapping[str, tuple[str, bytes]] = field(default_factory=dict)
-    """(revision, card digest) by model, as the version before had it."""
 
 
 def build(fleet: Fleet, beside: Beside) -> dict[str, bytes]:
@@ -34,7 +20,7 @@ def build(fleet: Fleet, beside: Beside) -> dict[str, bytes]:
     messages = {
         GATEWAY: _gateway(fleet, beside),
         POLICY: _policy(fleet, beside),
-        ROUTER: _router(fleet),
+        ROUTER: _router(fleet, beside),
     }
     return {**{name: m.SerializeToString(deterministic=True) for name, m in messages.items()}, WORKER: b""}
 
@@ -56,10 +42,7 @@ def _gateway(fleet: Fleet, beside: Beside) -> snapshot_pb2.GatewaySection:
 
 def _model(fleet: Fleet, name: str, beside: Beside) -> snapshot_pb2.ModelEntry:
     model = fleet.models[name]
-    revision, card = model.revision, beside.cards.get((name, model.revision), b"")
-    if not card and name in beside.served:
-        # Nobody knows the new revision's tokenizer before its first replica is there: the old one serves until then.
-        revision, card = beside.served[name]
+    revision, card = revisions.served(fleet, name, beside)
     limits = [pool.max_sequence_tokens or 0 for pool in fleet.pools.values() if pool.model == name]
     return snapshot_pb2.ModelEntry(
         name=name,
@@ -159,7 +142,7 @@ def _tenant(fleet: Fleet, name: str, tenant: Tenant) -> snapshot_pb2.Tenant:
     )
 
 
-def _router(fleet: Fleet) -> snapshot_pb2.RouterSection:
+def _router(fleet: Fleet, beside: Beside) -> snapshot_pb2.RouterSection:
     return snapshot_pb2.RouterSection(
         pools=[
             snapshot_pb2.Pool(
@@ -177,4 +160,5 @@ def _router(fleet: Fleet) -> snapshot_pb2.RouterSection:
             for name, pool in fleet.pools.items()
         ],
         classes=[_slo_class(name, slo) for name, slo in fleet.classes.items()],
+        models=revisions.routed(fleet, beside),
     )

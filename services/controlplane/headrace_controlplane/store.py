@@ -1,4 +1,4 @@
-"""The control plane's memory: versions with their files, keys, cards, in one SQLite file. Knows no schema of a fleet.
+"""The control plane's memory in one SQLite file: versions with their files, keys, cards, trials. Knows no fleet schema.
 
 Every public method is one transaction (or part of the caller's ``with store.transaction()``), durable when it returns:
 a killed process loses nothing that was answered. Used from one thread.
@@ -9,7 +9,7 @@ import hashlib
 import json
 import sqlite3
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from pathlib import Path
 
 from headrace_controlplane.keys import StoredKey
@@ -33,7 +33,12 @@ CREATE TABLE cards (
     model TEXT NOT NULL, revision TEXT NOT NULL, digest BLOB NOT NULL, PRIMARY KEY (model, revision)) STRICT;
 CREATE TABLE models (name TEXT PRIMARY KEY, added_at_s INTEGER NOT NULL) STRICT;
 """
-SCHEMA = (_FIRST,)
+_TRIALS = """
+CREATE TABLE trials (
+    model TEXT NOT NULL, revision TEXT NOT NULL, source TEXT NOT NULL, trial INTEGER NOT NULL, halted TEXT NOT NULL,
+    state TEXT NOT NULL, PRIMARY KEY (model, revision)) STRICT;
+"""
+SCHEMA = (_FIRST, _TRIALS)
 """Steps, only ever appended to."""
 
 
@@ -51,6 +56,20 @@ class Version:
     comment: str
     file_hash: bytes
     hash: bytes
+
+
+@dataclass(frozen=True)
+class TrialRow:
+    """A revision on trial, or one that was halted once; ``state`` is JSON of who keeps it."""
+
+    model: str
+    revision: str
+    source: str
+    trial: int
+    """Version that began it."""
+    halted: str = ""
+    """Why it was halted; empty: it was not."""
+    state: str = "{}"
 
 
 class Store:
@@ -167,6 +186,17 @@ class Store:
     def set_card(self, model: str, revision: str, digest: bytes) -> None:
         with self.transaction():
             self._db.execute("INSERT OR REPLACE INTO cards VALUES (?, ?, ?)", (model, revision, digest))
+
+    def trials(self) -> list[TrialRow]:
+        return [TrialRow(*row) for row in self._db.execute("SELECT * FROM trials ORDER BY model, revision")]
+
+    def set_trial(self, row: TrialRow) -> None:
+        with self.transaction():
+            self._db.execute("INSERT OR REPLACE INTO trials VALUES (?, ?, ?, ?, ?, ?)", astuple(row))
+
+    def drop_trial(self, row: TrialRow) -> None:
+        with self.transaction():
+            self._db.execute("DELETE FROM trials WHERE model = ? AND revision = ?", (row.model, row.revision))
 
     def models_added(self) -> dict[str, int]:
         """When each model was first in a fleet, Unix seconds."""

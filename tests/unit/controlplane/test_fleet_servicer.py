@@ -17,6 +17,7 @@ from headrace_controlplane.artifacts import CHUNK_BYTES, Artifacts
 from headrace_controlplane.demand import DemandBoard
 from headrace_controlplane.fleet_servicer import FleetServicer, FleetState, reachable
 from headrace_controlplane.ledger import Ledger
+from headrace_controlplane.referee import Referee
 from headrace_controlplane.registry import Record
 from headrace_controlplane.roster import Roster
 from headrace_controlplane.store import Store
@@ -58,7 +59,7 @@ class Plane:
 async def plane(ledger: Ledger, tmp_path: Path) -> AsyncIterator[Plane]:
     ledger.apply(SCRIPTED, "")
     roster = Roster(tmp_path / "replicas.pb", lease_s=10.0)
-    state = FleetState(ledger, roster, Artifacts(tmp_path / "artifacts"), Subscribers(), DemandBoard())
+    state = FleetState(ledger, roster, Artifacts(tmp_path / "artifacts"), Subscribers(), DemandBoard(), Referee(ledger))
     draining = asyncio.Event()
     listener = GrpcListener("127.0.0.1:0", Health(), token=TOKEN)
     fleet_pb2_grpc.add_FleetServicer_to_server(FleetServicer(state, draining), listener)

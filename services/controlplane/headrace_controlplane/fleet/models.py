@@ -16,7 +16,7 @@ class Canary:
 
     revision: str = setting(..., "name of the revision on trial", pattern=REVISION)
     source: str = setting("", "where its weights come from; empty: as the model's", pattern=f"|{SOURCE}")
-    share: float = setting(0.1, "share of the sessions that it serves", minimum=0, maximum=1)
+    share: float = setting(0.1, "share of the sessions that it serves", minimum=0, maximum=0.9)
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ class Rollout:
 
     surge: int = setting(1, "replicas of a pool that may run beyond its target during a change", minimum=0, maximum=100)
     drain_s: float = setting(30.0, "time that running sequences get when a replica leaves", minimum=0, maximum=3600)
-    min_samples: int = setting(30, "outcomes of a revision on trial before it is judged", minimum=5, maximum=1_000_000)
+    min_samples: int = setting(20, "outcomes of a revision on trial before it is judged", minimum=5, maximum=1_000_000)
     significance: float = setting(
         0.01, "chance at most to halt one that is as good as the other", minimum=1e-9, maximum=0.2
     )
