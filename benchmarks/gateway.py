@@ -128,16 +128,17 @@ def free_port() -> int:
 
 
 def record(gateway: Server, grpc_target: str, folder: Path) -> tuple[Path, Path]:
-    """The bytes and events of one answer, for the floors."""
+    """The bytes and events of one answer, for the floors: at a pace at which every token makes an event of its own."""
+    script = json.dumps(["!rate(500)", f"!repeat({NUM_TOKENS},word )"])
     body = {"model": "scripted", "stream": True, "max_tokens": NUM_TOKENS}
-    body["messages"] = [{"role": "user", "content": SCRIPT}]
+    body["messages"] = [{"role": "user", "content": script}]
     headers = {"authorization": f"Bearer {gateway.key}", "content-type": "application/json"}
     url = f"http://{gateway.target}/v1/chat/completions"
     request = urllib.request.Request(url, json.dumps(body).encode(), headers)
     sse, events = folder / "answer.sse", folder / "answer.events"
     sse.write_bytes(DIRECT.open(request, timeout=30.0).read())
     with Client(grpc_target, api_key=gateway.key) as client:
-        stream = client.generate("scripted", [{"role": "user", "content": SCRIPT}], max_output_tokens=NUM_TOKENS)
+        stream = client.generate("scripted", [{"role": "user", "content": script}], max_output_tokens=NUM_TOKENS)
         events.write_bytes(floors.pack_events(list(stream)))
     return sse, events
 

@@ -3,6 +3,7 @@
 Knows no client. A fault of the text side of one choice is that response's alone.
 """
 
+from collections.abc import Iterable, Iterator
 from typing import Protocol, TypeAlias
 
 from headrace.v1 import inference_pb2, response_pb2
@@ -27,6 +28,7 @@ class Hearer(Protocol):
     @property
     def is_behind(self) -> bool: ...
     def feed(self, event: events.Event) -> None: ...
+    def feed_all(self, happened: Iterable[events.Event]) -> None: ...
 
 
 class AttemptReader:
@@ -54,24 +56,22 @@ class AttemptReader:
         """Each token makes its own text, unless the client cannot follow: then they are joined."""
         delivered = [self._delivered(one) for one in logprobs.tokens] if logprobs is not None else None
         size = len(token_ids) if self._hearer.is_behind else 1
-        for start in range(0, len(token_ids), size):
-            part = slice(start, start + size)
-            if not self._read(choice, token_ids[part], None if delivered is None else delivered[part]):
-                return
+        self._hearer.feed_all(self._read(choice, token_ids, delivered, size))
 
-    def _read(self, choice: int, token_ids: list[int], logprobs: "list[_Logprob | None] | None") -> bool:
-        """Whether the text side could go on."""
-        try:
-            step = self._texts[choice].feed(token_ids, logprobs)
-        except HeadraceError as error:
-            self._feed(events.Tokens(self._attempt, choice, len(token_ids), "", 0))
-            self._feed(events.DecodeFailed(self._attempt, choice, error.message))
-            return False
-        tokens = events.Tokens(
-            self._attempt, choice, step.num_tokens, step.text, step.num_shown, step.logprobs, step.stop_at
-        )
-        self._feed(tokens if step.stop_at is None else tokens._replace(stop=self._texts[choice].stop))
-        return True
+    def _read(
+        self, choice: int, token_ids: list[int], logprobs: "list[_Logprob | None] | None", size: int
+    ) -> Iterator[events.Event]:
+        """What `size` tokens at a time let out, for as long as the text side can go on."""
+        text = self._texts[choice]
+        for start in range(0, len(token_ids), size):
+            part = token_ids[start : start + size]
+            try:
+                step = text.feed(part, None if logprobs is None else logprobs[start : start + size])
+            except HeadraceError as error:
+                yield events.Tokens(self._attempt, choice, len(part), "", 0)
+                yield events.DecodeFailed(self._attempt, choice, error.message)
+                return
+            yield events.Tokens(self._attempt, choice, *step, "" if step.stop_at is None else text.stop)
 
     def on_final(self, final: pb.Final) -> None:
         kind = _FINAL_KINDS[final.kind]

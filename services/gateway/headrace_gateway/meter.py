@@ -20,11 +20,12 @@ class Meter:
 
     def __init__(self, response_id: str, model: str, now: float) -> None:
         self._response_id, self._model, self._last = response_id, model, now
+        self._gap, self._ttft = _gap.labels(model), _ttft.labels(model)
         self._has_text = False
 
-    def delta(self, now: float) -> None:
-        """Text goes out."""
-        (_gap if self._has_text else _ttft).labels(self._model).observe(now - self._last)
+    def text(self, now: float) -> None:
+        """Text goes out; what goes out together counts once."""
+        (self._gap if self._has_text else self._ttft).observe(now - self._last)
         self._has_text, self._last = True, now
 
     def refused(self, refusal: outputs.Refusal) -> None:

@@ -7,7 +7,7 @@ anew, for a part of a tag makes no event and one text may make several.
 from __future__ import annotations
 
 import secrets
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
@@ -39,10 +39,12 @@ class ParsedDelta(NamedTuple):
 
 
 ParsedEvent = ClientEvent | ParsedDelta
+Batches = AsyncIterator[Sequence[ParsedEvent]]
+"""What is there together at a time, possibly nothing; `Created` comes alone."""
 
 
 class ParsedStream:
-    """One session's events; `num_reasoning_tokens` grows with them. One consumer iterates `events`."""
+    """One session's events; `num_reasoning_tokens` grows with them. One consumer iterates `batches`."""
 
     def __init__(self, session: Session) -> None:
         self._session = session
@@ -52,29 +54,30 @@ class ParsedStream:
         parsers = [prepared.parser() for _ in range(prepared.bounds.n)]
         self._choices = [_Choice(parser) for parser in parsers if parser is not None]
 
-    def events(self) -> AsyncIterator[ParsedEvent]:
-        return self._parsed() if self._choices else self._session.stream()
+    def batches(self) -> Batches:
+        """Events as the session gives them together."""
+        return self._parsed() if self._choices else self._session.batches()
 
-    async def _parsed(self) -> AsyncIterator[ParsedEvent]:
-        async for event in self._session.stream():
-            match event:
-                case outputs.Delta():
-                    choice = self._choices[event.choice]
-                    if choice.parser.is_plain and not choice.num_tokens:
-                        yield event._replace(sequence_number=self._next())
-                        continue
-                    for delta in self._split(event):
-                        yield delta
-                case outputs.ChoiceFinished():
-                    choice = self._choices[event.choice]
-                    for delta in self._deltas(event.choice, choice.finish()):
-                        yield delta
-                    yield replace(event, sequence_number=self._next(), reason=choice.reason(event.reason))
-                case _:
-                    yield replace(event, sequence_number=self._next())
+    async def _parsed(self) -> Batches:
+        async for batch in self._session.batches():
+            parsed: list[ParsedEvent] = []
+            for event in batch:
+                match event:
+                    case outputs.Delta():
+                        parsed += self._split(event)
+                    case outputs.ChoiceFinished():
+                        choice = self._choices[event.choice]
+                        parsed += self._deltas(event.choice, choice.finish())
+                        parsed.append(replace(event, sequence_number=self._next(), reason=choice.reason(event.reason)))
+                    case _:
+                        parsed.append(replace(event, sequence_number=self._next()))
+            yield parsed
 
-    def _split(self, event: outputs.Delta) -> list[ParsedDelta]:
+    def _split(self, event: outputs.Delta) -> Sequence[ParsedEvent]:
         choice = self._choices[event.choice]
+        if choice.parser.is_plain and not choice.num_tokens:
+            number = self._next()
+            return (event if event.sequence_number == number else event._replace(sequence_number=number),)
         choice.num_tokens += event.num_tokens
         choice.logprobs += event.logprobs
         parts = choice.parser.feed(event.text)

@@ -28,11 +28,12 @@ class InferenceServicer(inference_pb2_grpc.InferenceServicer):
         session = await self._front.open(request, credential(context), context.time_remaining())
         stream = ParsedStream(session)
         try:
-            async for event in stream.events():
-                message = response_event(session, event)
-                if stream.num_reasoning_tokens and isinstance(event, outputs.Terminal):
-                    getattr(message, event.kind).usage.num_reasoning_tokens = stream.num_reasoning_tokens
-                yield message
+            async for batch in stream.batches():
+                for event in batch:
+                    message = response_event(session, event)
+                    if stream.num_reasoning_tokens and isinstance(event, outputs.Terminal):
+                        getattr(message, event.kind).usage.num_reasoning_tokens = stream.num_reasoning_tokens
+                    yield message
         except HeadraceError as error:
             raise named(error, request) from error
         finally:

@@ -1,11 +1,11 @@
 """The shell around one response's state machine: carries out what the machine asks, and tells it what happened.
 
-Holds no rule of the contract: those are in `lifecycle`. One session has one consumer, who iterates `stream`.
+Holds no rule of the contract: those are in `lifecycle`. One session has one consumer, who iterates `batches`.
 """
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable
 from dataclasses import replace
 from typing import Any
 
@@ -20,12 +20,13 @@ from headrace_gateway.upstreams.worker_link import WorkerLink
 from headrace_kit.errors import HeadraceError
 
 _MAX_AHEAD = 64  # events that wait before texts are joined
+_MAX_BATCH_CHARS = 16 * 1024  # no batch goes on beyond it: what the consumer writes is not counted as waiting
 
 ClientEvent = outputs.Created | outputs.Delta | outputs.ChoiceFinished | outputs.Terminal
 
 
 class Session:
-    """One response from admission to settlement. `stream` raises HeadraceError if it ends before `created`."""
+    """One response from admission to settlement. `batches` raises HeadraceError if it ends before `created`."""
 
     def __init__(self, response_id: str, prepared: Prepared, services: Services, terms: Terms) -> None:
         self.response_id, self.prepared = response_id, prepared
@@ -38,7 +39,7 @@ class Session:
         self._routes: dict[int, routing_pb2.RouteResponse] = {}
         self._links: dict[int, WorkerLink] = {}
         self._queue: deque[ClientEvent | outputs.Refusal] = deque()
-        self._num_dropped = 0
+        self._num_dropped = self._num_shown_chars = 0
         self._is_feeding = self._is_slow = False
         self._wake = asyncio.Event()
         self._after_settling: list[ClientEvent | outputs.Refusal] | None = None
@@ -48,24 +49,40 @@ class Session:
 
     # ---- the consumer ------------------------------------------------------------------------------------------------
 
-    async def stream(self) -> AsyncIterator[ClientEvent]:
-        """Everything the client sees, in order, ending with the one terminal."""
+    async def batches(self) -> AsyncIterator[list[ClientEvent]]:
+        """Everything the client sees, in order, ending with the one terminal; together what is there already.
+
+        Created comes alone.
+        """
         self._services.sessions.started(self)
         self.feed(events.Start())
         while True:
             while not self._queue:
                 self._wake.clear()
                 await self._wake.wait()
+            batch = self._take()
+            yield batch
+            if isinstance(batch[-1], outputs.Terminal):
+                return
+
+    def _take(self) -> list[ClientEvent]:
+        """What waits, and is not counted as waiting any more."""
+        batch: list[ClientEvent] = []
+        num_chars = 0
+        while self._queue and num_chars < _MAX_BATCH_CHARS:
             event = self._queue.popleft()
             if isinstance(event, outputs.Refusal):
                 self._meter.refused(event)
                 raise messages.refusal_error(event)
             if isinstance(event, outputs.Delta):
-                self._services.buffers.shrank(self, len(event.text))
-                self._meter.delta(self._loop.time())
-            yield _numbered(event, event.sequence_number - self._num_dropped) if self._num_dropped else event
-            if isinstance(event, outputs.Terminal):
-                return
+                num_chars += len(event.text)
+            batch.append(_numbered(event, event.sequence_number - self._num_dropped) if self._num_dropped else event)
+            if isinstance(event, outputs.Created):
+                break
+        if num_chars:
+            self._services.buffers.shrank(self, num_chars)
+            self._meter.text(self._loop.time())
+        return batch
 
     @property
     def is_behind(self) -> bool:
@@ -96,9 +113,17 @@ class Session:
 
     def feed(self, event: events.Event) -> None:
         """Tells the machine what happened and does what it asks."""
+        self.feed_all((event,))
+
+    def feed_all(self, happened: Iterable[events.Event]) -> None:
+        """The same for what happened together."""
         self._is_feeding = True
-        for output in self._machine.handle(event, self._loop.time()):
-            _CARRY_OUT[type(output)](self, output)
+        num_chars = self._num_shown_chars
+        for event in happened:
+            for output in self._machine.handle(event, self._loop.time()):
+                _CARRY_OUT[type(output)](self, output)
+        if self._num_shown_chars > num_chars:
+            self._services.buffers.grew(self, self._num_shown_chars - num_chars)
         self._is_feeding = False
         if self._is_slow:
             self._drop_and_end()
@@ -154,7 +179,7 @@ class Session:
 
     def _show_delta(self, delta: outputs.Delta) -> None:
         self._show(delta)
-        self._services.buffers.grew(self, len(delta.text))
+        self._num_shown_chars += len(delta.text)
 
     def _settle(self, output: outputs.Settle) -> None:
         """What follows waits until policy has confirmed, or a moment has passed."""

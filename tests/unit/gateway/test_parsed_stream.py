@@ -18,16 +18,17 @@ CALL = '<tool_call>{"name": "f", "arguments": {"a": 1}}</tool_call>'
 
 
 class FakeSession:
-    """Plays events; one choice."""
+    """Plays events, the first alone, the others by twos; one choice."""
 
     def __init__(self, events: list[Any], style: Style | None) -> None:
         self._events = events
         make = (lambda: None) if style is None else (lambda: style.parser(TOOLS, inside_thought=False))
         self.prepared = SimpleNamespace(parser=make, bounds=SimpleNamespace(n=1))
 
-    async def stream(self) -> AsyncIterator[Any]:
-        for event in self._events:
-            yield event
+    async def batches(self) -> AsyncIterator[list[Any]]:
+        yield self._events[:1]
+        for start in range(1, len(self._events), 2):
+            yield self._events[start : start + 2]
 
 
 def events_of(*texts: str, reason: str = "stop", logprobs: bool = False) -> list[Any]:
@@ -43,7 +44,7 @@ def events_of(*texts: str, reason: str = "stop", logprobs: bool = False) -> list
 async def run(style: Style | None, events: list[Any]) -> tuple[list[ParsedEvent], ParsedStream]:
     session: Any = FakeSession(events, style)
     stream = ParsedStream(session)
-    return [event async for event in stream.events()], stream
+    return [event async for batch in stream.batches() for event in batch], stream
 
 
 def channel(events: list[ParsedEvent], name: str) -> str:

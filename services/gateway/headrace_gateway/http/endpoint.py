@@ -16,7 +16,7 @@ from headrace_gateway.http.errors import error_response, renamed, terminal_error
 from headrace_gateway.http.event_stream import EventStream
 from headrace_gateway.http.headers import credential, id_headers, response_headers, take_headers
 from headrace_gateway.lifecycle import outputs
-from headrace_gateway.parsed_stream import ParsedEvent, ParsedStream
+from headrace_gateway.parsed_stream import Batches, ParsedStream
 from headrace_gateway.session import Session
 from headrace_kit.errors import HeadraceError
 
@@ -46,23 +46,24 @@ class Endpoint:
         with _named(asked):
             deadline_s = take_headers(asked.generate, request)
             session = await self._front.open(asked.generate, credential(request), deadline_s)
-            events = ParsedStream(session).events()
+            batches = ParsedStream(session).batches()
             try:
                 async with _leave_on_disconnect(request, session):
-                    created = await anext(events)
+                    (created,) = await anext(batches)
                     assert isinstance(created, outputs.Created), "the first event of a session is Created"
                     head = _head(session)
                     if not asked.stream:
-                        return await self._whole(session, head, asked, events)
+                        return await self._whole(session, head, asked, batches)
             except BaseException:
                 session.leave("disconnect")
                 raise
-        return EventStream(session, self._api.stream(head, asked), events, response_headers(session))
+        return EventStream(session, self._api.stream(head, asked), batches, response_headers(session))
 
-    async def _whole(self, session: Session, head: Head, asked: Asked, events: AsyncIterator[ParsedEvent]) -> Response:
+    async def _whole(self, session: Session, head: Head, asked: Asked, batches: Batches) -> Response:
         answer = Answer(head.num_choices)
-        async for event in events:
-            answer.add(event)
+        async for batch in batches:
+            for event in batch:
+                answer.add(event)
         terminal = answer.terminal
         assert terminal is not None, "a session ends with a terminal"
         headers = response_headers(session)

@@ -1,14 +1,13 @@
 """One session written as server-sent events, with keep-alives while nothing is there to write. Knows no format."""
 
 import asyncio
-from collections.abc import AsyncIterator
 from typing import Any
 
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from headrace_gateway.http.api import StreamForm
-from headrace_gateway.parsed_stream import ParsedEvent
+from headrace_gateway.parsed_stream import Batches
 from headrace_gateway.session import Session
 
 KEEP_ALIVE_S = 10.0
@@ -20,10 +19,8 @@ class EventStream(Response):
 
     media_type = "text/event-stream"
 
-    def __init__(
-        self, session: Session, form: StreamForm, events: AsyncIterator[ParsedEvent], headers: dict[str, str]
-    ) -> None:
-        self._session, self._form, self._events = session, form, events
+    def __init__(self, session: Session, form: StreamForm, batches: Batches, headers: dict[str, str]) -> None:
+        self._session, self._form, self._batches = session, form, batches
         self.status_code = 200
         self.background = None
         self.init_headers(headers)
@@ -50,9 +47,9 @@ class EventStream(Response):
         if opening := self._form.opening():
             await send({"type": "http.response.body", "body": opening, "more_body": True})
         written = self._form.written
-        async for event in self._events:
+        async for batch in self._batches:
             self._num_sent += 1
-            if chunk := written(event):
+            if chunk := b"".join(map(written, batch)):
                 await send({"type": "http.response.body", "body": chunk, "more_body": True})
 
     async def _beat(self, send: Send) -> None:

@@ -50,17 +50,19 @@ class Script:
         self._queue: asyncio.Queue[ParsedEvent] = asyncio.Queue()
         self.put = self._queue.put_nowait
 
-    async def events(self) -> AsyncIterator[ParsedEvent]:
+    async def batches(self) -> AsyncIterator[list[ParsedEvent]]:
         while True:
-            event = await self._queue.get()
-            yield event
-            if type(event).__name__ == "Terminal":
+            batch = [await self._queue.get()]
+            while not self._queue.empty():
+                batch.append(self._queue.get_nowait())
+            yield batch
+            if type(batch[-1]).__name__ == "Terminal":
                 return
 
 
 def start(form: Any) -> "tuple[FakeSession, Script, Connection, asyncio.Task[None]]":
     session, script, connection = FakeSession(), Script(), Connection()
-    response = EventStream(session, form, script.events(), {"x-request-id": "mine"})  # type: ignore[arg-type]
+    response = EventStream(session, form, script.batches(), {"x-request-id": "mine"})  # type: ignore[arg-type]
     task = asyncio.create_task(response({"type": "http"}, connection.receive, connection.send))
     return session, script, connection, task
 
@@ -96,6 +98,16 @@ async def test_nothing_is_held_back_and_headers_say_what_it_is() -> None:
     assert connection.headers[b"x-request-id"] == b"mine"
     assert b"content-length" not in connection.headers
     assert session.left  # after the end this does nothing
+
+
+async def test_what_is_there_together_is_written_at_once_and_the_bytes_are_the_same() -> None:
+    form, alone = ChatStream(HEAD, asked()), ChatStream(HEAD, asked())
+    _, script, connection, task = start(form)
+    events = [delta("a"), delta("b"), delta("c", choice=1), ended()]
+    for event in events:
+        script.put(event)
+    await task
+    assert connection.bodies == [alone.opening(), b"".join(alone.written(event) for event in events), b""]
 
 
 async def test_a_client_that_leaves_ends_the_session() -> None:
