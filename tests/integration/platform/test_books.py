@@ -70,3 +70,24 @@ def test_a_quota_is_set_shown_kept_and_returned(platform: Platform) -> None:
     assert platform.headrace("quota", "set", "dev", "concurrency", "none").returncode == 0
     refused = platform.headrace("quota", "set", "dev", "nonsense", "1")
     assert refused.returncode == 1 and "tenants.dev.limits" in refused.stderr
+
+
+def test_device_time_is_split_by_what_came_of_it_and_adds_up(platform: Platform) -> None:
+    with platform.client() as client:
+        done = client.generate("scripted", script("a", "b"))
+        list(done)
+        failed = client.generate("scripted", script("a", "!err"))
+        list(failed)
+        gone = client.generate("scripted", script("a", "!stall(30)"))
+        for event in gone:
+            if event.WhichOneof("event") == "delta":
+                break
+        gone.__exit__()
+    ids = {done.response_id, failed.response_id, gone.response_id}
+    wait_until(lambda: ids <= rows(platform).keys(), "all are settled", 10.0)
+    report = json.loads(platform.headrace("cost", "--format", "json").stdout)
+    assert sum(row["device_us"] for row in report["rows"]) == report["bill"]["device_us"] > 0
+    assert {"useful", "failed", "cancelled", "idle"} <= {row["part"] for row in report["rows"]}
+    assert "device hours" in platform.headrace("cost", "--by", "tenant").stdout
+    own = json.loads(platform.headrace("cost", "--tenant", "dev", "--format", "json").stdout)["rows"]
+    assert own and {row["tenant"] for row in own} == {"dev"}

@@ -14,7 +14,8 @@ import grpc
 from headrace.v1 import policy_pb2 as pb
 from headrace.v1 import response_pb2
 from headrace_cli.platform.admin import Admin
-from headrace_cli.platform.state_dir import CommandError, StateDir
+from headrace_cli.platform.state_dir import StateDir
+from headrace_cli.verbs.moments import unix_ms
 from headrace_kit.errors import from_rpc_error
 
 HELP = "what was settled, as CSV or JSON"
@@ -29,7 +30,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    query = pb.UsageQuery(tenant=options.tenant, from_ms=_ms("--from", options.start), to_ms=_ms("--to", options.end))
+    start_ms, end_ms = unix_ms("--from", options.start), unix_ms("--to", options.end)
+    query = pb.UsageQuery(tenant=options.tenant, from_ms=start_ms, to_ms=end_ms)
     rows = asyncio.run(_rows(StateDir.resolve(options.state_dir), query))
     if options.format == "json":
         print(json.dumps(rows, indent=2))
@@ -72,13 +74,3 @@ def _write_csv(rows: Iterable[dict[str, Any]]) -> None:
     writer = csv.DictWriter(sys.stdout, names)
     writer.writeheader()
     writer.writerows(rows)
-
-
-def _ms(flag: str, text: str) -> int:
-    if not text:
-        return 0
-    try:
-        moment = datetime.fromisoformat(text)
-    except ValueError:
-        raise CommandError(f"{flag}: {text!r} is no ISO 8601 time, such as 2026-11-29T12:00:00") from None
-    return round((moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp() * 1000)
