@@ -5,10 +5,13 @@ from collections.abc import Sequence
 from typing import Any
 
 from headrace.v1 import inference_pb2 as pb
+from headrace_gateway.labels import check_length
 from headrace_gateway.nesting import MAX_NESTING, nests_too_deep
 from headrace_kit.errors import HeadraceError
 
+MAX_MESSAGES = 4096
 MAX_TOOLS = 128
+MAX_CALLS = 128
 MAX_TOOL_NAME_CHARS = 128
 ROLES = ("system", "developer", "user", "assistant", "tool")
 
@@ -17,13 +20,10 @@ def check_conversation(chat: pb.Conversation, *, takes_tools: bool) -> None:
     """Raises invalid_argument that names the field."""
     if not chat.messages:
         raise _invalid("messages", "expected at least one message")
+    if len(chat.messages) > MAX_MESSAGES:
+        raise _invalid("messages", f"at most {MAX_MESSAGES}, got {len(chat.messages)}")
     for place, message in enumerate(chat.messages):
-        if message.role not in ROLES:
-            raise _invalid(f"messages[{place}].role", f"expected one of {', '.join(ROLES)}")
-        if message.tool_calls and message.role != "assistant":
-            raise _invalid(f"messages[{place}].tool_calls", "only an assistant makes calls")
-        for number, call in enumerate(message.tool_calls):
-            _json_object(call.arguments or "{}", f"messages[{place}].tool_calls[{number}].function.arguments")
+        _check_message(message, f"messages[{place}]")
     if chat.tools and not takes_tools:
         raise _invalid("tools", "this model's chat template knows no tools")
     _check_tools(chat)
@@ -96,6 +96,21 @@ def _template_message(message: pb.Message) -> dict[str, Any]:
             for call in message.tool_calls
         ]
     return shown
+
+
+def _check_message(message: pb.Message, path: str) -> None:
+    if message.role not in ROLES:
+        raise _invalid(f"{path}.role", f"expected one of {', '.join(ROLES)}")
+    check_length(f"{path}.name", message.name)
+    check_length(f"{path}.tool_call_id", message.tool_call_id)
+    if message.tool_calls and message.role != "assistant":
+        raise _invalid(f"{path}.tool_calls", "only an assistant makes calls")
+    if len(message.tool_calls) > MAX_CALLS:
+        raise _invalid(f"{path}.tool_calls", f"at most {MAX_CALLS}, got {len(message.tool_calls)}")
+    for number, call in enumerate(message.tool_calls):
+        check_length(f"{path}.tool_calls[{number}].id", call.id)
+        check_length(f"{path}.tool_calls[{number}].function.name", call.name)
+        _json_object(call.arguments or "{}", f"{path}.tool_calls[{number}].function.arguments")
 
 
 def _check_tools(chat: pb.Conversation) -> None:

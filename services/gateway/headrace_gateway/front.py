@@ -6,6 +6,7 @@ from headrace.v1 import inference_pb2 as pb
 from headrace.v1 import policy_pb2, worker_pb2
 from headrace_gateway.catalog import Catalog
 from headrace_gateway.conversation import forced_names
+from headrace_gateway.labels import check_length
 from headrace_gateway.lifecycle import Terms
 from headrace_gateway.prepare import Preparer, check_size
 from headrace_gateway.services import Services
@@ -47,6 +48,7 @@ class Front:
 
     async def cancel(self, response_id: str, credential: str) -> bool:
         """Ends a response of the caller's tenant: here, or at whichever gateway has it, through the workers."""
+        check_length("response_id", response_id)
         identity = await self.identify(credential)
         session = self._services.sessions.find(response_id, identity.tenant_digest)
         if session is not None:

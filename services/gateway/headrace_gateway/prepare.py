@@ -19,6 +19,7 @@ from headrace_gateway.conversation import (
     template_tools,
 )
 from headrace_gateway.grammar import MAX_TEXT_BYTES, check_grammar
+from headrace_gateway.labels import MAX_NAME_CHARS, check_labels
 from headrace_gateway.parsing.model_style import style_of
 from headrace_gateway.prepared import Prepared
 from headrace_gateway.sampling import check_sampling
@@ -27,9 +28,6 @@ from headrace_kit.errors import HeadraceError
 
 MAX_STOPS = 16
 MAX_STOP_CHARS = 1024
-MAX_NAME_CHARS = 256
-MAX_METADATA = 16
-MAX_METADATA_CHARS = 512
 _IN_THREAD_BYTES = 16 * 1024  # above this, tokenizing would be felt by the other streams
 
 
@@ -115,6 +113,7 @@ def _declare(request: pb.GenerateRequest, num_prompt: int, model: ServedModel) -
 
 
 def _check_shape(request: pb.GenerateRequest, model: ServedModel) -> None:
+    check_labels(request)
     _check_input(request, model)
     if request.adapter:
         raise _invalid("adapter", "adapters are not served yet")
@@ -125,11 +124,6 @@ def _check_shape(request: pb.GenerateRequest, model: ServedModel) -> None:
     for place, stop in enumerate(request.stop):
         if not 1 <= len(stop) <= MAX_STOP_CHARS:
             raise _invalid(f"stop[{place}]", f"must have 1 to {MAX_STOP_CHARS} characters, has {len(stop)}")
-    if len(request.metadata) > MAX_METADATA:
-        raise _invalid("metadata", f"at most {MAX_METADATA} pairs, got {len(request.metadata)}")
-    for key, value in request.metadata.items():
-        if not 1 <= len(key) <= MAX_METADATA_CHARS or len(value) > MAX_METADATA_CHARS:
-            raise _invalid("metadata", f"keys and values have at most {MAX_METADATA_CHARS} characters")
 
 
 def _force_call(request: pb.GenerateRequest) -> None:

@@ -13,7 +13,10 @@ _RANGES: dict[str, tuple[float, float]] = {
     "top_logprobs": (0, MAX_TOP_LOGPROBS),
     "top_k": (-1, 2**31 - 1),
 }
+_MAX_REPETITION = 1e6
 _MAX_BIAS = 100.0
+MAX_BIASES = 1024
+MAX_STOP_IDS = 1024
 _ID_LISTS = ("allowed_ids", "banned_ids", "stop_token_ids")
 
 
@@ -23,9 +26,10 @@ def check_sampling(sampling: response_pb2.Sampling, vocab_size: int, max_output:
         if sampling.HasField(name):
             value = getattr(sampling, name)
             if not lowest <= value <= highest:
-                raise _invalid(name, f"must be {lowest:g} to {highest:g}, is {value}")
-    if sampling.HasField("repetition_penalty") and not 0 < sampling.repetition_penalty <= 1e6:
-        raise _invalid("repetition_penalty", f"must be greater than 0, is {sampling.repetition_penalty}")
+                raise _invalid(name, f"must be {lowest:.10g} to {highest:.10g}, is {value}")
+    penalty = sampling.repetition_penalty
+    if sampling.HasField("repetition_penalty") and not 0 < penalty <= _MAX_REPETITION:
+        raise _invalid("repetition_penalty", f"must be greater than 0 and at most {_MAX_REPETITION:.10g}, is {penalty}")
     if sampling.HasField("min_tokens") and not 0 <= sampling.min_tokens <= max_output:
         raise _invalid("min_tokens", f"must be 0 to the output limit of {max_output}, is {sampling.min_tokens}")
     if sampling.top_logprobs and not sampling.logprobs:
@@ -34,6 +38,11 @@ def check_sampling(sampling: response_pb2.Sampling, vocab_size: int, max_output:
 
 
 def _check_ids(sampling: response_pb2.Sampling, vocab_size: int) -> None:
+    limits = {"logit_bias": MAX_BIASES, "stop_token_ids": MAX_STOP_IDS}
+    for name in ("logit_bias", *_ID_LISTS):
+        num_ids, most = len(getattr(sampling, name)), limits.get(name, vocab_size)
+        if num_ids > most:
+            raise _invalid(name, f"has at most {most} token ids here, got {num_ids}")
     for token_id, bias in sampling.logit_bias.items():
         _check_id("logit_bias", token_id, vocab_size)
         if not -_MAX_BIAS <= bias <= _MAX_BIAS:

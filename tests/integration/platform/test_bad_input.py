@@ -193,6 +193,38 @@ def test_grpc_requests_without_content(platform: Platform) -> None:
             assert refusal.value.reason == "invalid_argument"
 
 
+@pytest.mark.parametrize(
+    ("fields", "named"),
+    [
+        ({"model": "x" * 257}, "model"),
+        ({"session_id": "x" * 257}, "session_id"),
+        ({"retry_of": "x" * 257}, "retry_of"),
+        ({"slo_class": "x" * 257}, "slo_class"),
+        ({"client_request_id": "x" * 129}, "client_request_id"),
+        ({"metadata": {"k": "v" * 513}}, "metadata"),
+        ({"adapter": "x"}, "adapter"),
+        ({"stop": ["x" * 1025]}, "stop[0]"),
+        ({"grammar": {"kind": 3, "text": "x" * 65537}}, "grammar.text"),
+        ({"chat": {"messages": [{"role": "user", "name": "x" * 257}]}}, "messages[0].name"),
+        ({"chat": {"messages": [{"role": "tool", "tool_call_id": "x" * 257}]}}, "messages[0].tool_call_id"),
+        ({"sampling": {"stop_token_ids": [5] * 1025}}, "stop_token_ids"),
+    ],
+)
+def test_everything_a_grpc_client_may_say_is_bounded(platform: Platform, fields: dict[str, Any], named: str) -> None:
+    good = {"model": "scripted", "chat": {"messages": HI}}
+    with platform.client() as client, pytest.raises(HeadraceError) as refusal:
+        list(_raw(client, pb.GenerateRequest(**{**good, **fields})))
+    assert (refusal.value.reason, refusal.value.field) == ("invalid_argument", named)
+
+
+def test_a_cancel_of_what_cannot_be_an_id_is_refused(platform: Platform) -> None:
+    with platform.client() as client:
+        with pytest.raises(HeadraceError) as refusal:
+            client.cancel("x" * 257)
+        assert refusal.value.field == "response_id"
+        assert client.cancel("resp_never") is False
+
+
 def _raw(client: Client, request: pb.GenerateRequest) -> Any:
     from headrace_cli.client import Stream
 

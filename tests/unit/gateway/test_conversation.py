@@ -76,3 +76,20 @@ def test_a_forced_call_is_a_schema() -> None:
     any_of = json.loads(forced_call_schema(chat(tools=(WEATHER, CLOCK), tool_choice="required")))["anyOf"]
     assert [call["properties"]["name"]["const"] for call in any_of] == ["weather", "clock"]
     assert any_of[1]["properties"]["arguments"] == {"type": "object"}
+
+
+def test_every_name_in_a_conversation_is_bounded() -> None:
+    long = "x" * 257
+    user, assistant = pb.Message(role="user", name=long), pb.Message(role="tool", tool_call_id=long)
+    assert refused(chat(pb.Message(role="user"), user)) == "messages[1].name"
+    assert refused(chat(assistant)) == "messages[0].tool_call_id"
+    calls = {"id": pb.ToolCall(id=long, name="f"), "function.name": pb.ToolCall(name=long)}
+    for name, call in calls.items():
+        turn = pb.Message(role="assistant", tool_calls=[pb.ToolCall(name="f"), call])
+        assert refused(chat(turn)) == f"messages[0].tool_calls[1].{name}"
+
+
+def test_the_number_of_messages_and_calls_is_bounded() -> None:
+    assert refused(chat(*[pb.Message(role="user")] * 4097)) == "messages"
+    turn = pb.Message(role="assistant", tool_calls=[pb.ToolCall(name="f")] * 129)
+    assert refused(chat(turn)) == "messages[0].tool_calls"

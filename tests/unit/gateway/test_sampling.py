@@ -63,3 +63,28 @@ def test_ids_and_bounds(options: dict[str, Any]) -> None:
 def test_edges_are_inside() -> None:
     assert field_of(stop_token_ids=[0, 259], logit_bias={0: -100.0, 259: 100.0}, min_tokens=16) is None
     assert field_of(logprobs=True, top_logprobs=20) is None
+
+
+@pytest.mark.parametrize("name", ["allowed_ids", "banned_ids", "stop_token_ids"])
+def test_lists_of_ids_are_bounded(name: str) -> None:
+    assert field_of(**{name: [5] * 1025}) == name
+
+
+def test_biases_are_bounded() -> None:
+    sampling = response_pb2.Sampling(logit_bias=dict.fromkeys(range(1025), 1.0))
+    with pytest.raises(HeadraceError, match="at most 1024"):
+        check_sampling(sampling, 128_000, 16)
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        ({"top_k": -2}, "top_k must be -1 to 2147483647, is -2"),
+        ({"temperature": -1.0}, "temperature must be 0 to 1000000, is -1.0"),
+        ({"repetition_penalty": 2e6}, "repetition_penalty must be greater than 0 and at most 1000000, is 2000000.0"),
+    ],
+)
+def test_a_refusal_says_the_range_in_plain_numbers(options: dict[str, Any], says: str) -> None:
+    with pytest.raises(HeadraceError) as caught:
+        check_sampling(response_pb2.Sampling(**options), 260, 16)
+    assert caught.value.message == says

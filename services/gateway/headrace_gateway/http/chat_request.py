@@ -5,6 +5,7 @@ from headrace_gateway.http.api import Asked
 from headrace_gateway.http.fields import Fields, invalid
 from headrace_gateway.http.known_fields import ADVISORY, KnownFields
 from headrace_gateway.http.options import (
+    LABEL_NAMES,
     SAMPLING,
     as_object,
     include_usage,
@@ -46,7 +47,7 @@ def parse_chat(body: Fields) -> Asked:
     set_labels(request, body)
     _set_format(request, body)
     stream = body.boolean("stream") or False
-    names = {"max_output_tokens": limit_name, "grammar": "response_format", "prompt": "messages"}
+    names = {"max_output_tokens": limit_name, "grammar": "response_format", "prompt": "messages", **LABEL_NAMES}
     return Asked(request, stream, include_usage(body, stream), names)
 
 

@@ -10,6 +10,7 @@ from headrace_gateway.http.errors import OpenAiErrors
 from headrace_gateway.http.fields import Fields, invalid
 from headrace_gateway.http.known_fields import ADVISORY, KnownFields
 from headrace_gateway.http.options import (
+    LABEL_NAMES,
     SAMPLING,
     include_usage,
     set_labels,
@@ -51,7 +52,7 @@ class CompletionsApi(OpenAiErrors):
         set_stop(request, body, "stop")
         set_labels(request, body)
         stream = body.boolean("stream") or False
-        names = {"max_output_tokens": "max_tokens", "top_logprobs": "logprobs"}
+        names = {"max_output_tokens": "max_tokens", "top_logprobs": "logprobs", **LABEL_NAMES}
         return Asked(request, stream, include_usage(body, stream), names)
 
     def stream(self, head: Head, asked: Asked) -> CompletionStream:

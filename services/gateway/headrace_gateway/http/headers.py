@@ -7,10 +7,10 @@ from starlette.requests import Request
 
 from headrace.v1 import inference_pb2 as pb
 from headrace_gateway.http.fields import invalid
+from headrace_gateway.labels import REQUEST_ID, check_length
 from headrace_gateway.servicer import bearer
 from headrace_gateway.session import Session
 
-_REQUEST_ID = re.compile(r"[\x21-\x7e]{1,128}")
 _DEADLINE_MS = re.compile(r"[0-9]{1,12}")
 _MAX_DEADLINE_MS = 24 * 3600 * 1000
 
@@ -23,21 +23,27 @@ def credential(request: Request) -> str:
 def client_request_id(request: Request) -> str:
     """The caller's x-request-id if it may be echoed: at most 128 visible characters. It is never a key."""
     given = request.headers.get("x-request-id", "")
-    return given if _REQUEST_ID.fullmatch(given) else ""
+    return given if REQUEST_ID.fullmatch(given) else ""
 
 
 def take_headers(generate: pb.GenerateRequest, request: Request) -> float | None:
     """What a caller may say in headers for any API; returns the deadline in seconds. A header goes before the body."""
     generate.client_request_id = client_request_id(request)
-    generate.retry_of = request.headers.get("x-headrace-retry-of", "")[:256] or generate.retry_of
-    generate.session_id = request.headers.get("x-headrace-session", "")[:256] or generate.session_id
-    generate.slo_class = request.headers.get("x-headrace-class", "")[:256]
+    generate.retry_of = _label(request, "x-headrace-retry-of") or generate.retry_of
+    generate.session_id = _label(request, "x-headrace-session") or generate.session_id
+    generate.slo_class = _label(request, "x-headrace-class")
     deadline_ms = request.headers.get("x-headrace-deadline-ms", "")
     if not deadline_ms:
         return None
     if not (_DEADLINE_MS.fullmatch(deadline_ms) and 0 < int(deadline_ms) <= _MAX_DEADLINE_MS):
         raise invalid("x-headrace-deadline-ms", f"expected milliseconds, 1 to {_MAX_DEADLINE_MS}")
     return int(deadline_ms) / 1000
+
+
+def _label(request: Request, name: str) -> str:
+    label = request.headers.get(name, "")
+    check_length(name, label)
+    return label
 
 
 def id_headers(request: Request) -> dict[str, str]:

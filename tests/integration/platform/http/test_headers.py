@@ -115,3 +115,21 @@ def test_a_wrong_method_says_which_is_right(http: Http) -> None:
     answer = http.client.get(CHAT)
     assert answer.status_code == 405 and answer.headers["allow"] == "POST"
     assert answer.json()["error"]["code"] == "method_not_allowed"
+
+
+@pytest.mark.parametrize("name", ["x-headrace-retry-of", "x-headrace-session", "x-headrace-class"])
+def test_a_label_that_is_too_long_is_refused_by_name(http: Http, name: str) -> None:
+    answer = http.post(CHAT, PATHS[CHAT], **{name: "x" * 257})
+    assert answer.status_code == 400 and answer.json()["error"]["param"] == name
+
+
+@pytest.mark.parametrize(
+    ("fields", "param"),
+    [
+        ({"prompt_cache_key": "x" * 257}, "prompt_cache_key"),
+        ({"metadata": {"retry_of": "x" * 257}}, "metadata.retry_of"),
+    ],
+)
+def test_a_label_in_a_body_is_refused_by_its_name_there(http: Http, fields: dict[str, Any], param: str) -> None:
+    error = http.refused(CHAT, {**PATHS[CHAT], **fields})
+    assert error["param"] == param and error["message"].startswith(f"{param}: at most 256")

@@ -9,7 +9,7 @@ from headrace_gateway.http.fields import Fields, invalid
 from headrace_gateway.http.json_text import compact
 from headrace_gateway.http.known_fields import ADVISORY, KnownFields
 from headrace_gateway.http.messages.blocks import read_turn
-from headrace_gateway.http.options import as_object, set_model, set_output_limit, set_stop
+from headrace_gateway.http.options import LABEL_NAMES, as_object, set_model, set_output_limit, set_stop
 
 FIELDS = KnownFields(
     api="messages",
@@ -43,7 +43,7 @@ def parse_messages(body: Fields, *, counting: bool = False) -> Asked:
         raise invalid("stop_sequences", "expected an array")
     set_stop(request, body, "stop_sequences")
     _set_metadata(request, body)
-    names = {"max_output_tokens": "max_tokens", "prompt": "messages", "stop": "stop_sequences"}
+    names = {"max_output_tokens": "max_tokens", "prompt": "messages", "stop": "stop_sequences", **LABEL_NAMES}
     return Asked(request, body.boolean("stream") or False, names=names)
 
 

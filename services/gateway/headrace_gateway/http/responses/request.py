@@ -7,6 +7,7 @@ from headrace_gateway.http.api import Asked
 from headrace_gateway.http.fields import Fields, invalid
 from headrace_gateway.http.known_fields import ADVISORY, KnownFields
 from headrace_gateway.http.options import (
+    LABEL_NAMES,
     SAMPLING,
     include_usage,
     set_grammar,
@@ -58,7 +59,7 @@ def parse_response(body: Fields) -> Asked:
         raise invalid("truncation", "only disabled is served: a prompt is never cut")
     stream = body.boolean("stream") or False
     include_usage(body, stream)
-    names = {"grammar": "text.format", "prompt": "input", "messages": "input"}
+    names = {"grammar": "text.format", "prompt": "input", "messages": "input", **LABEL_NAMES}
     return Asked(request, stream, names=names, echoed=_echoed(body, request))
 
 
