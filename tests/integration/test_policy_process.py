@@ -27,14 +27,15 @@ def redis_process() -> Iterator[RedisProcess]:
 
 @pytest.fixture
 def start(tmp_path: Path, redis_process: RedisProcess) -> Iterator[Callable[[], PolicyProcess]]:
-    """Starts processes on one emptied Redis; leases of one second."""
+    """Starts processes on one emptied Redis; leases of one second, and every second keeps its journal as files."""
     with redis_process.client() as client:
         client.flushall()
     given = section(*LIMITS, keys=[api_key(), api_key("hr_old_XYZ99999", expires_at_s=1)])
     started: list[PolicyProcess] = []
 
     def one() -> PolicyProcess:
-        process = PolicyProcess(tmp_path / f"p{len(started)}", given, redis_process.url, "--lease-s=1")
+        kept = f"--journal={('sqlite', 'file')[len(started) % 2]}"
+        process = PolicyProcess(tmp_path / f"p{len(started)}", given, redis_process.url, "--lease-s=1", kept)
         started.append(process)
         return process.start()
 

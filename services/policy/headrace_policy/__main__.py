@@ -5,12 +5,13 @@ from headrace_kit import channels, serve, settings
 from headrace_kit.channels import Tls
 from headrace_kit.serve import Host
 from headrace_kit.snapshot import SnapshotClient
-from headrace_policy import redis_link
+from headrace_policy import guard_channel, redis_link
 from headrace_policy.admitter import Admitter
 from headrace_policy.allowance import Allowance
 from headrace_policy.book import Shelf
 from headrace_policy.bookkeeper import Bookkeeper
 from headrace_policy.config import PolicyConfig
+from headrace_policy.file_journal import FileJournal
 from headrace_policy.guard import Guard
 from headrace_policy.journal import Journal
 from headrace_policy.jwks import Jwks
@@ -22,6 +23,7 @@ from headrace_policy.regrets import Regrets
 from headrace_policy.screening.doorway import Doorway
 from headrace_policy.screening.jury import Jury
 from headrace_policy.servicer import Desk, PolicyServicer
+from headrace_policy.sqlite_journal import SqliteJournal
 
 
 async def build(config: PolicyConfig, host: Host) -> None:
@@ -29,10 +31,10 @@ async def build(config: PolicyConfig, host: Host) -> None:
     link = RedisLink(client)
     host.on_close(client.aclose)
     ledger = RedisLedger(link, lease_ms=round(config.lease_s * 1000))
-    journal = Journal(config.state_dir / "journal.sqlite")
+    journal = open_journal(config)
     bookkeeper = Bookkeeper(shelf, ledger, link, journal)
     regrets = Regrets(shelf, bookkeeper)
-    gateway = channels.connect(config.guard_gateway, token=None) if config.guard_gateway else None
+    gateway = guard_channel.connect(config)
     if gateway is not None:
         host.on_close(gateway.close)
     jury = Jury(Guard(gateway, lambda: shelf.book.secret))
@@ -52,6 +54,12 @@ async def build(config: PolicyConfig, host: Host) -> None:
     host.tasks.start("tour", bookkeeper.tour_for_ever)
     host.tasks.start("regrets", regrets.run)
     host.tasks.start("redis", RedisHealth(host.health, link).run)
+
+
+def open_journal(config: PolicyConfig) -> Journal:
+    if config.journal == "file":
+        return FileJournal(config.state_dir / "journal")
+    return SqliteJournal(config.state_dir / "journal.sqlite")
 
 
 def issuer(config: PolicyConfig, host: Host) -> Issuer | None:

@@ -6,7 +6,6 @@ rows that a tour finds in Redis were left by a policy process that ended.
 
 import asyncio
 import logging
-import sqlite3
 import time
 from collections import defaultdict
 from collections.abc import Callable
@@ -17,7 +16,7 @@ from headrace.v1 import policy_pb2 as pb
 from headrace_kit import telemetry
 from headrace_policy import messages
 from headrace_policy.book import Shelf
-from headrace_policy.journal import Journal, Row
+from headrace_policy.journal import Journal, JournalError, Row
 from headrace_policy.ledger import Closed, Closing
 from headrace_policy.redis_ledger import RedisLedger
 from headrace_policy.redis_link import RedisLink, StoreAwayError
@@ -68,7 +67,7 @@ class Bookkeeper:
         return closed
 
     async def flush(self) -> None:
-        """Writes what this process settled; raises sqlite3.Error, and keeps the rows."""
+        """Writes what this process settled; raises JournalError, and keeps the rows."""
         async with self._flushing:
             while rows := self._fresh[:_BATCH]:
                 await asyncio.to_thread(self._journal.add, rows)
@@ -83,7 +82,7 @@ class Bookkeeper:
             await asyncio.sleep(_FLUSH_S)
             try:
                 await self.flush()
-            except sqlite3.Error as error:
+            except JournalError as error:
                 _lost_rows.inc()
                 log.error("journal_not_written", extra={"num_rows": len(self._fresh), "detail": str(error)})
                 await asyncio.sleep(TICK_S)
@@ -95,11 +94,11 @@ class Bookkeeper:
             try:
                 for tenant in self._itinerary():
                     await self.visit(tenant)
-            except (StoreAwayError, sqlite3.Error) as error:
+            except (StoreAwayError, JournalError) as error:
                 log.warning("tour_interrupted", extra={"detail": str(error)})
 
     async def visit(self, tenant: str) -> None:
-        """Settles this tenant's lost reservations and drains its stream; raises StoreAwayError or sqlite3.Error."""
+        """Settles this tenant's lost reservations and drains its stream; raises StoreAwayError or JournalError."""
         found = await self._ledger.tour(tenant, _BATCH)
         if found.expired and self._may_sweep():
             for message in found.expired:

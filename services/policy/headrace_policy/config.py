@@ -24,12 +24,24 @@ class PolicyConfig:
     advertise: str | None = field(default=None, metadata=_help("gRPC target of this process for others; none: bound"))
     lease_s: float = field(default=30.0, metadata=_help("life of a reservation that nobody renews"))
 
+    journal: Literal["sqlite", "file"] = field(
+        default="sqlite", metadata=_help("how usage is kept in state_dir; a change leaves what was kept before aside")
+    )
+
     jwks_url: str | None = field(default=None, metadata=_help("where the token issuer's public keys are; none: no JWT"))
     jwt_issuer: str | None = field(default=None, metadata=_help("issuer that a token must name"))
     jwt_audience: str | None = field(default=None, metadata=_help("audience that a token must name"))
     jwt_tenant_claim: str = field(default="tenant", metadata=_help("claim of a token that names the tenant"))
 
     guard_gateway: str | None = field(default=None, metadata=_help("public gRPC target of a gateway for guard rules"))
+
+    guard_ca: Path | None = field(
+        default=None, metadata=_help("authority of that gateway's certificate; none: it is called in plaintext")
+    )
+    guard_name: str | None = field(
+        default=None, metadata=_help("name in that gateway's certificate; none: the host of guard_gateway")
+    )
+    guard_mutual: bool = field(default=False, metadata=_help("show that gateway tls_cert: it asks who calls"))
 
     grpc_listen: str = field(default="127.0.0.1:0", metadata=_help("address of the gRPC listener"))
     http_listen: str = field(default="127.0.0.1:0", metadata=_help("address of the internal HTTP listener"))
@@ -56,3 +68,9 @@ class PolicyConfig:
             raise ValueError(f"drain_s: must not be negative, is {self.drain_s}")
         if len({self.tls_ca is None, self.tls_cert is None, self.tls_key is None}) > 1:
             raise ValueError("tls_ca: ca, cert and key come together")
+        if self.guard_gateway is None and (self.guard_ca or self.guard_name or self.guard_mutual):
+            raise ValueError("guard_gateway: guard_ca, guard_name and guard_mutual say how it is called")
+        if self.guard_ca is None and (self.guard_name or self.guard_mutual):
+            raise ValueError("guard_ca: guard_name and guard_mutual need it")
+        if self.guard_mutual and self.tls_cert is None:
+            raise ValueError("guard_mutual: needs tls_ca, tls_cert and tls_key")

@@ -2,10 +2,9 @@
 
 import asyncio
 import contextlib
-import sqlite3
 import time
 from collections import defaultdict
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,7 +16,7 @@ from headrace_policy import identity, messages, quota_report
 from headrace_policy.admitter import Admitter, store_away
 from headrace_policy.book import Shelf
 from headrace_policy.bookkeeper import Bookkeeper
-from headrace_policy.journal import Journal
+from headrace_policy.journal import Journal, JournalError, Row
 from headrace_policy.jwt_identity import Issuer
 from headrace_policy.ledger import Held
 from headrace_policy.redis_ledger import RedisLedger
@@ -107,16 +106,17 @@ class PolicyServicer(policy_pb2_grpc.PolicyServicer):
                 await self._desk.bookkeeper.visit(tenant)
         except StoreAwayError:
             pass  # what is on disk is all that can be told
-        except sqlite3.Error as error:
+        except JournalError as error:
             raise HeadraceError("policy_unavailable", f"the usage journal cannot be written: {error}") from error
         to_ms = request.to_ms or round(self._clock() * 1000) + 86_400_000
         rows = self._desk.journal.between(request.tenant, request.from_ms, to_ms)
-        while (row := await asyncio.to_thread(next, rows, None)) is not None:
+        while (row := await asyncio.to_thread(_next, rows)) is not None:
             yield pb.UsageRow(
                 settlement=pb.SettleRequest.FromString(row.settlement),
                 settled_at_ms=row.settled_at_ms,
                 cost=row.cost,
                 correction=row.correction,
+                row_id=row.row_id,
             )
 
     async def GetQuota(self, request: Any, context: Any) -> pb.QuotaReport:
@@ -127,3 +127,10 @@ class PolicyServicer(policy_pb2_grpc.PolicyServicer):
             return await quota_report.report(book, self._desk.ledger, request.tenant, self._models_seen)
         except StoreAwayError as error:
             raise store_away(error) from error
+
+
+def _next(rows: Iterator[Row]) -> Row | None:
+    try:
+        return next(rows, None)
+    except JournalError as error:
+        raise HeadraceError("policy_unavailable", f"the usage journal cannot be read: {error}") from error

@@ -117,7 +117,7 @@ def test_nobody_else_is_the_guard(platform: Platform) -> None:
         call: Any = channel.unary_unary("/headrace.v1.Inference/ListModels", bytes, bytes)
         with pytest.raises(grpc.RpcError) as refused:
             call(b"", metadata=(("authorization", "Bearer hr_guard_0000"),), timeout=10)
-    assert refused.value.code() is grpc.StatusCode.UNAUTHENTICATED  # type: ignore[attr-defined]
+    assert refused.value.code() is grpc.StatusCode.UNAUTHENTICATED
 
 
 def usage_rows(platform: Platform, tenant: str) -> list[dict[str, Any]]:

@@ -8,8 +8,10 @@ import pytest
 
 from headrace.v1 import snapshot_pb2
 from headrace_policy import redis_link
+from headrace_policy.journal import Journal
 from headrace_policy.redis_ledger import RedisLedger
 from headrace_policy.redis_link import RedisLink
+from headrace_policy.sqlite_journal import SqliteJournal
 from tests.unit.policy.office import Office
 from tests.unit.policy.redis_process import RedisProcess
 
@@ -41,8 +43,11 @@ async def office(link: RedisLink, tmp_path: Path) -> AsyncIterator[Callable[...,
     opened: list[Office] = []
     numbers = itertools.count()
 
-    def make(*limits: snapshot_pb2.Limit, lease_ms: int = 30_000, **fields: object) -> Office:
-        opened.append(Office(link, lease_ms, tmp_path / f"{next(numbers)}.sqlite", limits, fields))
+    def make(
+        *limits: snapshot_pb2.Limit, lease_ms: int = 30_000, journal: Journal | None = None, **fields: object
+    ) -> Office:
+        journal = journal or SqliteJournal(tmp_path / f"{next(numbers)}.sqlite")
+        opened.append(Office(link, lease_ms, journal, limits, fields))
         return opened[-1]
 
     yield make

@@ -1,7 +1,6 @@
 """One policy service without its process: real ledger, real journal; called as gateways call it."""
 
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 from headrace.v1 import policy_pb2 as pb
@@ -27,13 +26,13 @@ class Office:
         self,
         link: RedisLink,
         lease_ms: int,
-        path: Path,
+        journal: Journal,
         limits: Sequence[snapshot_pb2.Limit],
         fields: Mapping[str, Any],
     ) -> None:
         self.shelf = Shelf()
         self.shelf.apply(section(*limits, **fields))
-        ledger, self.journal = RedisLedger(link, lease_ms), Journal(path)
+        ledger, self.journal = RedisLedger(link, lease_ms), journal
         self.bookkeeper = Bookkeeper(self.shelf, ledger, link, self.journal)
         self.regrets = Regrets(self.shelf, self.bookkeeper)
         self.guard = Guard(None, lambda: self.shelf.book.secret)

@@ -1,12 +1,9 @@
 """Lost gateways and the journal: B52, corrections after a sweep, rows that outlive Redis and this process."""
 
-import sqlite3
 from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 
-from headrace_policy.journal import Journal, Row
 from headrace_policy.redis_link import RedisLink
 from tests.unit.policy.fakes import limit
 from tests.unit.policy.office import Office
@@ -84,26 +81,4 @@ async def test_an_emptied_redis_takes_no_row_along(office: Open, redis_process: 
     await calls.settle((await calls.admit("r")).reservation, "completed", 3)
     with redis_process.client() as client:
         client.flushall()
-    assert len(await calls.usage()) == 1
-
-
-def test_the_same_row_twice_is_one(tmp_path: Path) -> None:
-    journal = Journal(tmp_path / "journal.sqlite")
-    rows = [Row("acme", f"{i // 2}-{i % 2}", f"r{i}", 0.5, False, b"x") for i in range(1500)]
-    journal.add(rows[:1000])
-    journal.add(rows)
-    assert list(journal.between("", 0, 10**15)) == rows
-    assert [row.row_id for row in journal.between("acme", 10, 12)] == ["10-0", "10-1", "11-0", "11-1"]
-    assert list(journal.between("other", 0, 10**15)) == []
-    journal.close()
-
-
-async def test_rows_wait_while_the_disk_refuses(office: Open) -> None:
-    calls = office()
-    await calls.settle((await calls.admit("r")).reservation, "completed", 3)
-    calls.journal.add([])
-    calls.journal._db.execute("PRAGMA query_only = 1")
-    with pytest.raises(sqlite3.OperationalError):
-        await calls.bookkeeper.flush()
-    calls.journal._db.execute("PRAGMA query_only = 0")
     assert len(await calls.usage()) == 1

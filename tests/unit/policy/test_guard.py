@@ -1,7 +1,9 @@
 """Guard rules: asked through a gateway as its own tenant, verdicts kept, and an open or closed end where it is away."""
 
 import asyncio
+import datetime
 from collections.abc import AsyncIterator, Callable
+from pathlib import Path
 from typing import Any
 
 import grpc
@@ -10,9 +12,11 @@ import pytest
 from headrace.v1 import inference_pb2 as inference
 from headrace.v1 import inference_pb2_grpc, snapshot_pb2
 from headrace.v1 import policy_pb2 as pb
+from headrace_cli.platform.credentials_dir import CredentialsDir
 from headrace_kit import channels
 from headrace_kit.errors import HeadraceError
-from headrace_policy import guard
+from headrace_policy import guard, guard_channel
+from headrace_policy.config import PolicyConfig
 from headrace_policy.guard import Guard, GuardAwayError
 from tests.unit.policy.office import Office
 
@@ -37,6 +41,14 @@ class Gateway(inference_pb2_grpc.InferenceServicer):
         if self.reply == "broken":
             yield inference.ResponseEvent(failed=inference.Failed(reason="worker_lost"))
         yield inference.ResponseEvent(completed=inference.Completed())
+
+
+@pytest.fixture(scope="module")
+def certs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What `headrace certs init` makes."""
+    folder = tmp_path_factory.mktemp("guard") / "certs"
+    list(CredentialsDir(folder).renew(["llm.example.org"], 1, datetime.datetime.now(datetime.UTC)))
+    return folder
 
 
 @pytest.fixture
@@ -201,3 +213,65 @@ async def test_a_closed_response_is_not_asked_about_any_more(office: Open, gatew
     servicer, channel = gateway
     verdicts = [one async for one in guarded(office, channel, side="output").servicer.Screen(sent(), None)]
     assert [verdict.released_up_to for verdict in verdicts] == [0] and servicer.asked == []
+
+
+def config_of(certs: Path, target: str, **fields: Any) -> PolicyConfig:
+    pair: dict[str, Any] = {
+        "tls_ca": certs / "ca.pem",
+        "tls_cert": certs / "policy.pem",
+        "tls_key": certs / "policy-key.pem",
+    }
+    needed: dict[str, Any] = {
+        "service_token_file": certs,
+        "state_dir": certs,
+        "controlplane": "x",
+        "redis": "unix:///x",
+    }
+    return PolicyConfig(**needed, **pair, guard_gateway=target, **fields)
+
+
+@pytest.mark.parametrize("asks_who_calls", [False, True])
+@pytest.mark.parametrize(
+    ("known", "mutual", "name"),
+    [(True, True, "llm.example.org"), (True, False, "llm.example.org"), (False, False, ""), (True, False, "other")],
+)
+async def test_a_gateway_behind_tls(certs: Path, asks_who_calls: bool, known: bool, mutual: bool, name: str) -> None:
+    """It is asked if it proves its name, and if we prove ours where it wants that; else the guard is away."""
+    pair = ((certs / "public-key.pem").read_bytes(), (certs / "public.pem").read_bytes())
+    ca = (certs / "ca.pem").read_bytes() if asks_who_calls else None
+    servicer, server = Gateway(), grpc.aio.server()
+    inference_pb2_grpc.add_InferenceServicer_to_server(servicer, server)
+    port = server.add_secure_port("127.0.0.1:0", grpc.ssl_server_credentials([pair], ca, asks_who_calls))
+    await server.start()
+    fields: dict[str, Any] = {"guard_ca": certs / "ca.pem", "guard_name": name, "guard_mutual": mutual} if known else {}
+    channel = guard_channel.connect(config_of(certs, f"127.0.0.1:{port}", **fields))
+    asked = Guard(channel, lambda: b"x", 2.0).unsafe("m", "text")
+    try:
+        if name == "llm.example.org" and (mutual or not asks_who_calls):
+            assert await asked is False and servicer.asked == ["text"]
+        else:
+            with pytest.raises(GuardAwayError):
+                await asked
+    finally:
+        assert channel is not None
+        await channel.close()
+        await server.stop(0)
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"guard_gateway": None, "guard_ca": Path("x")},
+        {"guard_gateway": "x", "guard_name": "y"},
+        {"guard_gateway": "x", "guard_mutual": True},
+    ],
+)
+def test_half_of_a_way_to_the_gateway_is_refused_at_start(fields: dict[str, Any]) -> None:
+    needed: dict[str, Any] = {
+        "service_token_file": Path(),
+        "state_dir": Path(),
+        "controlplane": "x",
+        "redis": "unix:///x",
+    }
+    with pytest.raises(ValueError, match="guard_"):
+        PolicyConfig(**needed, **fields)

@@ -14,6 +14,7 @@ from headrace.v1 import snapshot_pb2
 from headrace_kit.errors import HeadraceError
 from headrace_policy import redis_link
 from headrace_policy.redis_link import RedisLink
+from headrace_policy.sqlite_journal import SqliteJournal
 from tests.unit.policy.fakes import limit
 from tests.unit.policy.office import Office
 from tests.unit.policy.redis_process import RedisProcess
@@ -35,9 +36,8 @@ async def own(server: RedisProcess, tmp_path: Path) -> AsyncIterator[Callable[..
     opened: list[Office] = []
 
     def make(*limits: Any, decide_s: float = 0.08, **fields: Any) -> Office:
-        opened.append(
-            Office(RedisLink(client, decide_s=decide_s), 30_000, tmp_path / f"{len(opened)}.sqlite", limits, fields)
-        )
+        journal = SqliteJournal(tmp_path / f"{len(opened)}.sqlite")
+        opened.append(Office(RedisLink(client, decide_s=decide_s), 30_000, journal, limits, fields))
         return opened[-1]
 
     yield make
