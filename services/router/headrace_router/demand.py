@@ -1,9 +1,11 @@
-"""What this router was asked for since its last report, by model. Knows no replica."""
+"""What this router tells the control plane: what it was asked for since its last report, by model, and what became of
+revisions on trial. Knows no replica."""
 
 from dataclasses import dataclass, field
 
 from headrace.v1 import fleet_pb2
 from headrace_router.scoring import Ask
+from headrace_router.trials import Arm, Outcomes
 
 
 @dataclass
@@ -20,6 +22,7 @@ class Demand:
 
     def __init__(self) -> None:
         self._counts: dict[str, _Count] = {}
+        self.outcomes = Outcomes()
 
     def arrived(self, ask: Ask) -> None:
         count = self._counts.setdefault(ask.model, _Count())
@@ -60,3 +63,22 @@ class Demand:
             else:
                 del self._counts[model]
         return rows
+
+    def outcome_rows(self) -> list[fleet_pb2.RevisionOutcomes]:
+        """Totals of revisions on trial and of those beside them."""
+        return [_outcome_row(arm, counts) for arm, counts in self.outcomes.rows()]
+
+
+def _outcome_row(arm: Arm, counts: tuple[int, ...]) -> fleet_pb2.RevisionOutcomes:
+    ended, failed, ttft_met, ttft_missed, inter_token_met, inter_token_missed = counts
+    return fleet_pb2.RevisionOutcomes(
+        model=arm.model,
+        revision=arm.revision,
+        trial=arm.trial,
+        num_ended=ended,
+        num_failed=failed,
+        num_ttft_met=ttft_met,
+        num_ttft_missed=ttft_missed,
+        num_inter_token_met=inter_token_met,
+        num_inter_token_missed=inter_token_missed,
+    )

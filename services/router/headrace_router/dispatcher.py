@@ -6,7 +6,7 @@ Which replica is scoring's business; this module knows what to do when there is 
 import asyncio
 import random
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from headrace_kit import telemetry
@@ -19,6 +19,7 @@ from headrace_router.prediction import UNKNOWN
 from headrace_router.prefix_index import PrefixIndex
 from headrace_router.replicas import Replica, ReplicaTable
 from headrace_router.scoring import Ask, Choice, View, choose, num_new_tokens
+from headrace_router.trials import Arm
 
 _refused = telemetry.counter("route_refused_total", "Requests that got no replica, by reason", ["reason"])
 # A breaker half opens and a lost lease ends without an event: those who wait look again this often.
@@ -94,7 +95,8 @@ class Dispatcher:
         token = object()
         self._demand.held(ask, token, started)
         try:
-            return await self._hold(ask, max(pool.hold_s for pool in pools), started, limits)
+            # Who waits does so for the model's own revision: a trial gets what it can serve at once.
+            return await self._hold(replace(ask, on_trial=""), max(pool.hold_s for pool in pools), started, limits)
         finally:
             self._demand.let_go(ask.model, token)
 
@@ -122,20 +124,34 @@ class Dispatcher:
 
     def _try(self, ask: Ask, hits: Mapping[bytes, int], limits: Limits) -> Picked | None:
         """A replica now, or None if it is worth waiting for one. Raises HeadraceError if it is not."""
-        choice = choose(ask, self._table.views(ask.model, hits), self._draws.random())
+        views = self._table.views(ask.model, hits)
+        choice = self._on_trial(ask, views, limits) if ask.on_trial else None
+        choice = choice or choose(ask, views, self._draws.random())
         if choice.picked is None:
             self._refuse(ask, choice)
             return None
-        self._check_deadline(ask, choice, limits)
+        if late_s := self._late_s(ask, choice, limits):
+            message = f"the queue of every replica of {ask.model} is longer than the request may wait"
+            raise HeadraceError("queue_deadline", message, retry_after_s=max(0.1, late_s))
         replica = self._table.get(choice.picked.view.id)
         assert replica is not None, "a view was made of a replica of the table"
         replica.breaker.on_pick(self._clock())
         return Picked(replica, choice)
 
-    def _check_deadline(self, ask: Ask, choice: Choice, limits: Limits) -> None:
-        """Raises if the prompts ahead take longer than the request may wait, wherever it went.
+    def _on_trial(self, ask: Ask, views: Sequence[View], limits: Limits) -> Choice | None:
+        """A replica of the revision on trial if one can serve the request now; if none can, the others do."""
+        choice = choose(replace(ask, revisions=frozenset({ask.on_trial})), views, self._draws.random())
+        if choice.picked is not None:
+            return None if self._late_s(ask, choice, limits) else choice
+        canary = self._rules.revisions(ask.model).canary
+        if canary is not None and choice.filtered("breaker"):
+            self._demand.outcomes.turned_away(Arm(ask.model, canary.revision, canary.trial))
+        return None
 
-        The wait that is told is what it takes until they would not, if nobody else comes.
+    def _late_s(self, ask: Ask, choice: Choice, limits: Limits) -> float:
+        """How much longer the prompts ahead take than the request may wait, wherever it went; 0: somewhere in time.
+
+        It is what it takes until they would not, if nobody else comes.
         """
         late_s = []
         for view in choice.scored:
@@ -143,10 +159,9 @@ class Dispatcher:
                 ask.budget, self.predicted_prefill_s(ask, view), left_s=limits.queue_s, total_left_s=limits.total_s
             )
             if view.queue_s <= deadline.wait_s:
-                return
+                return 0.0
             late_s.append(view.queue_s - deadline.wait_s)
-        message = f"the queue of every replica of {ask.model} is longer than the request may wait"
-        raise HeadraceError("queue_deadline", message, retry_after_s=max(0.1, min(late_s)))
+        return min(late_s)
 
     def _refuse(self, ask: Ask, choice: Choice) -> None:
         """Raises if replicas are ready and none of them can take this request."""

@@ -5,6 +5,9 @@ from dataclasses import dataclass
 from headrace.v1 import snapshot_pb2
 from headrace_router.deadlines import Budget
 from headrace_router.scoring import PATIENT
+from headrace_router.trials import Canary, Revisions
+
+_ANY = Revisions(frozenset())
 
 
 @dataclass(frozen=True)
@@ -27,6 +30,7 @@ class FleetRules:
         self.pools: dict[str, Pool] = {}
         self._by_model: dict[str, list[Pool]] = {}
         self._budgets: dict[str, Budget] = {}
+        self._revisions: dict[str, Revisions] = {}
         self.known = False
         """Whether a section is in force; before that a model that is missing may exist."""
 
@@ -40,7 +44,9 @@ class FleetRules:
         for pool in pools.values():
             by_model.setdefault(pool.model, []).append(pool)
         budgets = {row.name: _budget(row) for row in section.classes}
+        revisions = {row.model: _revisions(row) for row in section.models}
         self.pools, self._by_model, self._budgets, self.known = pools, by_model, budgets, True
+        self._revisions = revisions
 
     @property
     def models(self) -> list[str]:
@@ -48,6 +54,10 @@ class FleetRules:
 
     def pools_of(self, model: str) -> list[Pool]:
         return self._by_model.get(model, [])
+
+    def revisions(self, model: str) -> Revisions:
+        """Which revisions may serve for one another; where the section says nothing, none but the one asked for."""
+        return self._revisions.get(model, _ANY)
 
     def budget(self, slo_class: str) -> Budget:
         """A class that this snapshot does not know yet, or no more, gets the most patient budget that it has."""
@@ -65,6 +75,11 @@ def _pool(row: snapshot_pb2.Pool) -> Pool:
         classes=tuple(row.classes),
         max_sequence_tokens=row.max_sequence_tokens,
     )
+
+
+def _revisions(row: snapshot_pb2.RoutedModel) -> Revisions:
+    canary = Canary(row.canary.revision, row.canary.share, row.canary.trial) if row.HasField("canary") else None
+    return Revisions(frozenset(row.revisions), canary)
 
 
 def _budget(row: snapshot_pb2.SloClass) -> Budget:

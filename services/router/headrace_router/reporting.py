@@ -23,7 +23,8 @@ _TIMEOUT_S = 0.9
 
 
 class DemandReporter:
-    """``run`` for ever: one report a second, which is lost while the control plane is away."""
+    """``run`` for ever: one report a second. What was asked for is lost while the control plane is away; outcomes are
+    totals, so the next report has them."""
 
     def __init__(
         self, demand: Demand, channel: grpc.aio.Channel, router_id: str, clock: Callable[[], float] = time.monotonic
@@ -39,7 +40,10 @@ class DemandReporter:
             interval_ms = round((now - last) * 1000)
             last = now
             report = fleet_pb2.DemandReport(
-                router_id=self._router_id, interval_ms=interval_ms, models=self._demand.take(now)
+                router_id=self._router_id,
+                interval_ms=interval_ms,
+                models=self._demand.take(now),
+                outcomes=self._demand.outcome_rows(),
             )
             try:
                 await self._stub.Demand(report, timeout=_TIMEOUT_S)

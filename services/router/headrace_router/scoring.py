@@ -10,7 +10,7 @@ no clock and no message.
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from dataclasses import dataclass
 from hashlib import blake2b
 from typing import Literal, NamedTuple
@@ -38,8 +38,10 @@ class Ask:
     """What a request needs of a replica."""
 
     model: str
-    revision: str = ""
-    """Empty: any that is there, for during a rollout old and new replicas serve side by side."""
+    revisions: Set[str] = frozenset()
+    """Those that may serve it, for during a rollout old and new ones do so side by side; empty: any."""
+    on_trial: str = ""
+    """Revision that is tried before those, for it falls to a trial."""
     slo_class: str = ""
     budget: Budget = PATIENT
     num_prompt_tokens: int = 0
@@ -264,7 +266,7 @@ def _refusal(ask: Ask, view: View) -> tuple[Why, str]:
 def _incompatibility(ask: Ask, view: View) -> str:
     if view.model != ask.model:
         return f"model {view.model}"
-    if ask.revision and view.revision != ask.revision:
+    if ask.revisions and view.revision not in ask.revisions:
         return f"revision {view.revision}"
     if view.role != "both":
         return f"role {view.role}"

@@ -20,6 +20,7 @@ from headrace_router.fleet_rules import FleetRules
 from headrace_router.in_flight import InFlight, Sent
 from headrace_router.replicas import ReplicaTable
 from headrace_router.scoring import Ask, num_new_tokens
+from headrace_router.trials import Arm, Ending
 
 log = logging.getLogger(__name__)
 OUTCOMES = ("completed", "incomplete", "cancelled", "refused", "failed", "lost")
@@ -75,6 +76,9 @@ class RouterServicer(routing_pb2_grpc.RouterServicer):
         ref = response_pb2.ReplicaRef(id=view.id, epoch=view.epoch, endpoint=replica.row.ref.endpoint)
         num_new = num_new_tokens(ask, view)
         self._in_flight.add(Sent(decision_id, ref.id, ref.epoch, now, num_new, ask.num_bound_tokens))
+        canary = self._rules.revisions(ask.model).canary
+        if canary is not None:
+            self._demand.outcomes.sent(decision_id, Arm(ask.model, view.revision, canary.trial), ask.budget)
         decided_at_ms = round(time.time() * 1000)
         self._decisions.add(
             Decision(decision_id, request.response_id, request.attempt, Record(picked.choice), why, decided_at_ms)
@@ -102,6 +106,7 @@ class RouterServicer(routing_pb2_grpc.RouterServicer):
 
     def _take(self, outcome: routing_pb2.AttemptOutcome) -> None:
         """Once per decision: a second report, or one of a decision that was another router's, changes nothing."""
+        self._demand.outcomes.ended(outcome.decision_id, _ending(outcome))
         sent = self._in_flight.release(outcome.decision_id)
         if sent is None:
             return
@@ -116,6 +121,10 @@ class RouterServicer(routing_pb2_grpc.RouterServicer):
                 log.warning("breaker_changed", extra=facts)
 
 
+def _ending(outcome: routing_pb2.AttemptOutcome) -> Ending:
+    return Ending(outcome.outcome, outcome.reason, outcome.ttft_ms / 1000, outcome.inter_token_ms / 1000)
+
+
 def _to_ask(request: Any, rules: FleetRules) -> Ask:
     """Raises InvalidRequest naming the field."""
     if not request.model:
@@ -124,9 +133,11 @@ def _to_ask(request: Any, rules: FleetRules) -> Ask:
         raise HeadraceError("invalid_argument", "is missing", field="response_id")
     if len(request.chain) % DIGEST_BYTES:
         raise HeadraceError("invalid_argument", f"is no multiple of {DIGEST_BYTES} bytes", field="chain")
+    revisions = rules.revisions(request.model)
     return Ask(
         model=request.model,
-        revision=request.revision,
+        revisions=revisions.allowed(request.revision),
+        on_trial=revisions.on_trial(request.model, request.revision, request.session or request.response_id),
         slo_class=request.slo_class,
         budget=rules.budget(request.slo_class),
         num_prompt_tokens=request.bounds.num_prompt_tokens,

@@ -37,7 +37,7 @@ def picked(choice: Choice) -> str:
     ("ask", "facts", "why"),
     [
         (ASK, {"model": "other"}, "incompatible"),
-        (replace(ASK, revision="2"), {}, "incompatible"),
+        (replace(ASK, revisions={"2"}), {}, "incompatible"),
         (ASK, {"role": "prefill"}, "incompatible"),
         (ASK, {"classes": ("batch",)}, "incompatible"),
         (ASK, {"connected": False}, "not_ready"),
@@ -60,7 +60,7 @@ def test_what_does_not_fit_is_not_picked_and_says_why(ask: Ask, facts: dict[str,
 @pytest.mark.parametrize(
     ("ask", "facts"),
     [
-        (replace(ASK, revision="1"), {}),
+        (replace(ASK, revisions={"2", "1"}), {}),
         (ASK, {"classes": ("standard", "batch")}),
         (ASK, {"max_context_tokens": 128}),
         (ASK, {"max_context_tokens": 0}),
