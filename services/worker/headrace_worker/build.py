@@ -53,6 +53,7 @@ def build_engine(
             max_step_tokens=config.max_batch_tokens,
             max_chunk_tokens=config.max_chunk_tokens,
             end_token_ids=description.end_token_ids,
+            depth=description.depth,
         )
     except LimitsError as error:
         raise ConfigError(error.field, error.detail) from error

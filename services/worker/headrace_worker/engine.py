@@ -1,6 +1,6 @@
 """The engine: submit, cancel, step. The only place where plans are made, run and settled; one thread drives it.
 
-    submit --> runner.open --> scheduler --> plan --> runner.run --> scheduler.complete --> EngineOutput
+    submit --> runner.open --> scheduler --> plan --> runner.launch ... collect --> scheduler.complete --> EngineOutput
 
 Knows neither the wire nor processes; a GPU machine runs it with PYTHONPATH alone.
 """
@@ -10,11 +10,13 @@ from __future__ import annotations
 import logging
 import math
 import time
+from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from headrace_worker.execution.openings import Openings
-from headrace_worker.execution.runner import Opened, Opening, Rejected, Runner
+from headrace_worker.execution.runner import GroupTimes, Opened, Opening, Ran, Rejected, Runner
 from headrace_worker.execution.step_times import StepTimes
 from headrace_worker.perf.step_model import StepModel
 from headrace_worker.scheduling.audit import audit
@@ -51,6 +53,15 @@ class EngineOutput:
     step_model: StepModel | None = None
     # Equations that did not balance when the engine went idle.
     imbalances: tuple[str, ...] = ()
+    # Of the group's ranks since the output before.
+    times: GroupTimes = field(default_factory=GroupTimes)
+
+
+class _Launched(NamedTuple):
+    """A plan in flight, and since when."""
+
+    plan: Plan
+    at_s: float
 
 
 class Engine:
@@ -72,6 +83,9 @@ class Engine:
         self._clock = clock
         self._audits = audits
         self._step = 0
+        self._in_flight: deque[_Launched] = deque()
+        self._ended_s = -math.inf
+        self._group_times = GroupTimes()
         self._wake_s: float | None = None
         self._moved = False
         self._openings = Openings()
@@ -112,25 +126,19 @@ class Engine:
         return pool.events.epoch, pool.events.next_seq, tuple(pool.keys())
 
     def step(self) -> EngineOutput | None:
-        """One move: plan, run, settle. None if nothing happened that anyone could see."""
+        """One move: plan and launch what can be in flight, then settle the oldest step.
+
+        None if nothing happened that anyone could see.
+        """
         now = self._clock()
         self._moved, self._wake_s = False, None
         self._settle_openings(now)
-        plan = self.scheduler.plan(now)
-        if plan is None:
+        while len(self._in_flight) < self.scheduler.limits.depth and (plan := self.scheduler.plan(now)) is not None:
+            self._launch(plan, now)
+        if not self._in_flight:
             return self._report(self.scheduler.take_events(), now)
-        self._step = plan.step
-        for request in plan.admitted:
-            self._opened.pop(request.handle, None)
-        self.due_s = now + max(LEAST_PATIENCE_S, _OVERDUE_FACTOR * self._times.predict(plan))
-        ran = self._runner.run(plan)
-        self.due_s = math.inf
-        done = self._clock()
-        self._attribute(plan, done - now)
-        if ran.wake_s is None:
-            self._times.observe(plan, done - now, done)
-        self._moved, self._wake_s = ran.wake_s is None, ran.wake_s
-        return self._report(self.scheduler.complete(ran.result, done), done)
+        ran = self._runner.collect()
+        return self._settle(self._in_flight.popleft(), ran)
 
     def wait_s(self) -> float | None:
         """How long the loop may sleep when no command comes: 0 not at all, None for ever."""
@@ -143,6 +151,28 @@ class Engine:
             return _LOOK_AT_OPENINGS_S
         times = [at for at in (self._wake_s, self.scheduler.next_deadline_s()) if at is not None]
         return max(0.0, min(times) - now) if times else _LOOK_AGAIN_S
+
+    def _launch(self, plan: Plan, now: float) -> None:
+        for request in plan.admitted:
+            self._opened.pop(request.handle, None)
+        patience_s = max(LEAST_PATIENCE_S, _OVERDUE_FACTOR * self._times.predict(plan))
+        self.due_s = now + patience_s * (1 + len(self._in_flight))
+        self._in_flight.append(_Launched(plan, now))
+        self._runner.launch(plan)
+
+    def _settle(self, launched: _Launched, ran: Ran) -> EngineOutput | None:
+        """What a step brought. While it was in flight it was alone on the device only since the one before ended."""
+        done, plan = self._clock(), launched.plan
+        if not self._in_flight:
+            self.due_s = math.inf
+        self._step = plan.step
+        self._attribute(plan, done - max(launched.at_s, self._ended_s))
+        self._ended_s = done
+        self._group_times += ran.times
+        if ran.wake_s is None:
+            self._times.observe(plan, done - launched.at_s, done)
+        self._moved, self._wake_s = ran.wake_s is None, ran.wake_s
+        return self._report(self.scheduler.complete(ran.result, done), done)
 
     def _enter(self, request: Request, opened: Opened | Rejected | None) -> None:
         """Into the waiting room, unless the runner cannot run it."""
@@ -192,8 +222,9 @@ class Engine:
         self._last_load = load
         pages = batch if batch.events or batch.lost else None
         imbalances = self._imbalances(events)
+        times, self._group_times = self._group_times, GroupTimes()
         return EngineOutput(
-            self._step, tuple(events), load, pieces, device_s, pages, self._news_of_times(now), imbalances
+            self._step, tuple(events), load, pieces, device_s, pages, self._news_of_times(now), imbalances, times
         )
 
     def _news_of_times(self, now: float) -> StepModel | None:

@@ -48,11 +48,26 @@ class Opening(ABC):
         """None while it is not known."""
 
 
+class GroupTimes(NamedTuple):
+    """Seconds of the ranks of a group since the step before ended: in collectives (rank 0), and by pipeline stage
+    (their first ranks) at work and without work.
+    """
+
+    collective_s: float = 0.0
+    busy_s: float = 0.0
+    idle_s: float = 0.0
+
+    def __add__(self, other: object) -> GroupTimes:
+        assert isinstance(other, GroupTimes), f"{other!r} cannot be added"
+        return GroupTimes(*(mine + more for mine, more in zip(self, other, strict=True)))
+
+
 class Ran(NamedTuple):
     """A finished step. `wake_s`: nothing moved, and nothing can before this point of the clock."""
 
     result: StepResult
     wake_s: float | None = None
+    times: GroupTimes = GroupTimes()
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +96,14 @@ class RunnerDescription:
     small_step_s: float = 0.0
     large_step_s: float = 0.0
     large_step_tokens: int = 1
+    # Ranks of the group: tensor-parallel times pipeline-parallel degree.
+    tp: int = 1
+    pp: int = 1
+    # Plans that can be in flight: while the last stage computes one, the first can have the next.
+    depth: int = 1
+    # Measured all-reduces over one tensor group: bytes and seconds; and the fast-link domains of the devices.
+    all_reduce: tuple[tuple[int, float], ...] = ()
+    domains: tuple[str, ...] = ()
 
 
 class RunnerError(Exception):
@@ -103,8 +126,17 @@ class Runner(ABC):
         """Whether this request can be run at all; prepares what is worth preparing before it is admitted."""
 
     @abstractmethod
+    def launch(self, plan: Plan) -> None:
+        """Begin a step; at most `depth` of them are begun and not collected."""
+
+    @abstractmethod
+    def collect(self) -> Ran:
+        """The end of the oldest step begun. A fault of one sequence is an error row of its own."""
+
     def run(self, plan: Plan) -> Ran:
-        """Compute one step. A fault of one sequence is an error row of its own."""
+        """One step from begin to end."""
+        self.launch(plan)
+        return self.collect()
 
     @abstractmethod
     def close(self, handles: Iterable[int]) -> None:

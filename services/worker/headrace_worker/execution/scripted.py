@@ -46,6 +46,7 @@ class ScriptedRunner(Runner):
         self._scripts: dict[int, Script] = {}
         self._cursors: dict[int, Cursor] = {}
         self._logprobs: dict[int, int] = {}
+        self._plan: Plan | None = None
 
     def warm_up(self, progress: Progress) -> None:
         cursor = Cursor(compile_script(b"a"))
@@ -81,7 +82,13 @@ class ScriptedRunner(Runner):
         for handle in handles:
             self._scripts.pop(handle, None)
 
-    def run(self, plan: Plan) -> Ran:
+    def launch(self, plan: Plan) -> None:
+        assert self._plan is None, "a script takes one step at a time"
+        self._plan = plan
+
+    def collect(self) -> Ran:
+        plan, self._plan = self._plan, None
+        assert plan is not None, "no step was begun"
         for handle in plan.released:
             self._cursors.pop(handle, None)
             self._logprobs.pop(handle, None)

@@ -77,6 +77,7 @@ class TorchRunner(Runner):
         ends = frozenset(loaded.checkpoint.text.end_token_ids)
         self._sampler = Sampler(model_config.vocab_size, ends, loaded.device)
         self._cache: KvCache | None = None
+        self._plan: Plan | None = None
         self._workspace_bytes = 0
         self._small_step_s = self._large_step_s = 0.0
         self._large_step_tokens = 1
@@ -149,8 +150,14 @@ class TorchRunner(Runner):
         if self._grammars is not None:
             self._grammars.start()
 
+    def launch(self, plan: Plan) -> None:
+        assert self._plan is None, "this runner takes one step at a time"
+        self._plan = plan
+
     @torch.inference_mode()
-    def run(self, plan: Plan) -> Ran:
+    def collect(self) -> Ran:
+        plan, self._plan = self._plan, None
+        assert plan is not None, "no step was begun"
         self._sampler.release(plan.released)
         for request in plan.admitted:
             self._sampler.admit(request)

@@ -47,15 +47,22 @@ class StepDraft:
 class Composer:
     """Adds rows to a draft. A sequence whose pages the pool refuses fails alone, as kv_exhausted."""
 
-    def __init__(self, pool: PagePool, running: RunningSet, overlap: bool) -> None:
+    def __init__(self, pool: PagePool, running: RunningSet, overlap: bool, depth: int = 1) -> None:
         self._pool = pool
         self._running = running
         self._max_in_flight = 1 if overlap else 0
+        self._depth = depth
 
     def add_decodes(self, draft: StepDraft, now: float) -> None:
-        """A row for every choice whose input is known, or, overlapped, is being computed by its only row in flight."""
+        """A row for every choice whose input is known, or, overlapped, is being computed by its only row in flight.
+
+        Of several plans in flight each takes its share, so that none waits for all the others' tokens.
+        """
         refused: list[Group] = []
+        share = -(-len(self._running.decoding) // self._depth)
         for sequence, group in self._running.decoding.items():
+            if len(draft.works) >= share:
+                break
             num_in_flight = sequence.num_in_flight
             if num_in_flight > self._max_in_flight:
                 continue

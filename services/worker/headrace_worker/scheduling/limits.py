@@ -21,8 +21,9 @@ class Limits:
     """Sizes of one replica; raises LimitsError naming the first field that is wrong.
 
     `num_pages` leaves out the null page. `max_running` counts choices. `max_step_tokens` is the token budget of a
-    step, of which `max_chunk_tokens` at most are prompt tokens. `overlap` allows planning a decode whose input token
-    is still on the device; an engine that may draw nothing in a step must not overlap. A head of queue without a
+    step, of which `max_chunk_tokens` at most are prompt tokens. `depth` plans are in flight at once, each with its
+    share of the decodes (a pipeline of so many stages is full then). `overlap` allows planning a decode whose input
+    token is still on the device; an engine that may draw nothing in a step must not overlap. A head of queue without a
     deadline may be passed for `patience_s`. A sequence longer than the whole pool is no error here: such requests are
     refused one by one.
     """
@@ -38,6 +39,7 @@ class Limits:
     end_token_ids: frozenset[int] = frozenset()
     overlap: bool = False
     patience_s: float = 5.0
+    depth: int = 1
 
     def __post_init__(self) -> None:
         positive = (
@@ -50,6 +52,7 @@ class Limits:
             "max_step_tokens",
             "max_chunk_tokens",
             "patience_s",
+            "depth",
         )
         for name in positive:
             value = getattr(self, name)

@@ -47,7 +47,7 @@ class Scheduler:
         self.room = WaitingRoom(limits.max_waiting, limits.patience_s, fairness)
         self._entrance = Entrance(limits, self.room, Admission(limits, self.ledger, hash_block), self.running)
         self._cancels = Cancels(self._entrance, self.running)
-        self._composer = Composer(self.pool, self.running, limits.overlap)
+        self._composer = Composer(self.pool, self.running, limits.overlap, limits.depth)
         self._outcomes = Outcomes(self.pool, self.running, fairness)
         self._predictor = predictor
         self._in_flight: deque[tuple[int, tuple[Work, ...]]] = deque()
