@@ -19,6 +19,7 @@ from headrace.v1 import (
 from headrace_controlplane.peers import Peers
 from headrace_controlplane.registry import Record
 from headrace_controlplane.subscribers import Subscribers
+from headrace_controlplane.usage_merge import merged
 from headrace_kit.errors import HeadraceError, from_rpc_error
 
 log = logging.getLogger(__name__)
@@ -33,19 +34,23 @@ class Questions:
         self._subscribers, self._peers = subscribers, peers
 
     async def quota(self, query: policy_pb2.QuotaQuery) -> policy_pb2.QuotaReport:
-        stub = policy_pb2_grpc.PolicyStub(self._policy())
+        stub = policy_pb2_grpc.PolicyStub(self._policies()[0])
         try:
             return await stub.GetQuota(query, timeout=_ASK_S)  # type: ignore[no-any-return]
         except grpc.aio.AioRpcError as error:
             raise from_rpc_error(error, fallback="policy_unavailable") from error
 
     async def usage(self, query: policy_pb2.UsageQuery) -> AsyncIterator[policy_pb2.UsageRow]:
-        stub = policy_pb2_grpc.PolicyStub(self._policy())
+        """Asks every policy, for each keeps what it settled. All must answer: a bill may lack nothing."""
+        calls = [policy_pb2_grpc.PolicyStub(each).GetUsage(query, timeout=6 * _ASK_S) for each in self._policies()]
         try:
-            async for row in stub.GetUsage(query, timeout=6 * _ASK_S):
+            async for row in merged([aiter(call) for call in calls]):
                 yield row
         except grpc.aio.AioRpcError as error:
             raise from_rpc_error(error, fallback="policy_unavailable") from error
+        finally:
+            for call in calls:
+                call.cancel()
 
     async def explanation(self, query: routing_pb2.ExplainRequest) -> routing_pb2.ExplainResponse:
         """Asks every router, for only the one that decided knows; raises InvalidRequest if none does."""
@@ -80,11 +85,12 @@ class Questions:
             log.info("router_does_not_know", extra={"router": endpoint, "code": error.code().name})
             return None
 
-    def _policy(self) -> grpc.aio.Channel:
+    def _policies(self) -> list[grpc.aio.Channel]:
+        """At least one."""
         endpoints = self._subscribers.endpoints("policy")
         if not endpoints:
             raise HeadraceError("policy_unavailable", "no policy service subscribes to this control plane")
-        return self._peers.channel(endpoints[0], "policy")
+        return [self._peers.channel(endpoint, "policy") for endpoint in endpoints]
 
 
 def unknown_replica(replica_id: str) -> HeadraceError:

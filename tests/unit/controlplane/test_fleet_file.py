@@ -194,6 +194,22 @@ def test_a_safety_rule_must_be_able_to_work() -> None:
     assert set(problems(rule)) == {"safety.rules.r.values[0]", "safety.rules.b.values"}
 
 
+@pytest.mark.parametrize("pattern", [r"(?=a)b", r"(a)\1", "a{2000}", "a*", "("])
+def test_a_pattern_that_policy_could_not_use_is_refused_at_apply(pattern: str) -> None:
+    rule = SCRIPTED + f"safety: {{rules: {{r: {{detector: regex, values: [ok, '{pattern}']}}}}}}"
+    assert set(problems(rule)) == {"safety.rules.r.values[1]"}
+
+
+def test_a_rule_that_cannot_redact_is_refused_at_apply() -> None:
+    rules = (
+        "g: {detector: guard, guard_model: scripted, action: redact}, i: {detector: pii, side: input, action: redact}"
+    )
+    assert set(problems(SCRIPTED + f"safety: {{rules: {{{rules}}}}}")) == {
+        "safety.rules.g.action",
+        "safety.rules.i.action",
+    }
+
+
 _values = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=10),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=8) | st.integers(), inner, max_size=3),

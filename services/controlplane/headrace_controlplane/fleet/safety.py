@@ -5,6 +5,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal
 
+import re2
+
 from headrace_controlplane.fleet.problems import Problem, join
 from headrace_controlplane.fleet.schema import setting
 
@@ -26,16 +28,26 @@ class Rule:
             yield Problem(join(path, "values"), f"a {self.detector} rule needs at least one")
         if (self.detector == "guard") != bool(self.guard_model):
             yield Problem(join(path, "guard_model"), "a guard rule needs one, and no other rule has one")
-        if self.detector == "regex":
+        if self.action == "redact" and (self.side == "input" or self.detector in ("repetition", "guard")):
+            yield Problem(join(path, "action"), "this cannot be redacted, only blocked or flagged")
+        if self.detector in ("regex", "injection"):
             yield from _bad_patterns(self.values, join(path, "values"))
 
 
 def _bad_patterns(values: tuple[str, ...], path: str) -> Iterator[Problem]:
+    options = re2.Options()
+    options.log_errors = False
     for i, value in enumerate(values):
         try:
-            re.compile(value)
+            re.compile(value)  # policy reads its syntax, and finds in linear time what RE2 can find
+            re2.compile(value, options)
         except re.error as error:
             yield Problem(join(path, i), f"not a regular expression: {error}")
+        except re2.error as error:
+            yield Problem(join(path, i), f"cannot be found in linear time (RE2): {error.args[0].decode()}")
+        else:
+            if re2.fullmatch(value, "", options):
+                yield Problem(join(path, i), "matches empty text, so it would match everywhere")
 
 
 @dataclass(frozen=True)
