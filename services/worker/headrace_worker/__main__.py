@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import sys
 
-from headrace.v1 import worker_pb2_grpc
+from headrace.v1 import fleet_pb2_grpc, worker_pb2_grpc
 from headrace_kit import channels, serve, settings
 from headrace_kit.channels import Tls
 from headrace_kit.serve import Host
@@ -14,7 +14,7 @@ from headrace_worker.agent import Agent
 from headrace_worker.config import WorkerConfig
 from headrace_worker.drain import drain
 from headrace_worker.replica import Replica
-from headrace_worker.servicer import EngineServicer
+from headrace_worker.servicer import BookkeepingServicer, EngineServicer
 from headrace_worker.supervision import Supervision
 
 # Of the time that a stopping process has, this much is kept for what follows the drain.
@@ -62,6 +62,7 @@ def build(config: WorkerConfig, host: Host) -> Process:
     """Everything of this process, wired to its host."""
     process = Process(config, host)
     worker_pb2_grpc.add_EngineServicer_to_server(EngineServicer(process.supervision, process.closing), host.grpc)
+    fleet_pb2_grpc.add_BookkeepingServicer_to_server(BookkeepingServicer(process.supervision), host.grpc)
     host.announced["replica_id"] = process.replica.replica_id
     host.tasks.start("engine", process.run_engine, on_crash="fail")
     host.tasks.start("look", process.supervision.look, on_crash="fail")

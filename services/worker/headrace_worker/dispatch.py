@@ -17,6 +17,7 @@ from itertools import islice
 from headrace.v1 import worker_pb2
 from headrace_worker import frames, records
 from headrace_worker.attempts import Attempt, Attempts
+from headrace_worker.books import Books
 from headrace_worker.engine import EngineOutput
 from headrace_worker.mailbox import Mailbox
 from headrace_worker.messages import Command, Submit
@@ -38,6 +39,7 @@ class Dispatch:
         self, replica: Replica, send: Callable[[Command], None], clock: Callable[[], float] = time.monotonic
     ) -> None:
         self.attempts = Attempts()
+        self.books = Books()
         self.orphans = Orphans()
         self.num_decisions = 0
         self._decisions: deque[str] = deque(maxlen=_MAX_DECISIONS)
@@ -71,6 +73,7 @@ class Dispatch:
                 request = Fault("handle", "a choice of this Attach has it already")
             if not isinstance(request, Fault):
                 self.attempts.add(Attempt(submit, handle, self._gateways[mailbox], mailbox))
+                self.books.submitted()
                 self._note_decision(submit.decision_id)
                 self._send(Submit(request))
                 return
@@ -93,6 +96,7 @@ class Dispatch:
         for ref in ack.attempts:
             attempt = self.attempts.find(ref.response_id, ref.attempt)
             if attempt is not None and attempt.ended and attempt.mailbox in (mailbox, None):
+                self.books.acknowledged(attempt)
                 self._forget(attempt)
 
     def deliver(self, output: EngineOutput) -> None:
@@ -104,6 +108,7 @@ class Dispatch:
         for imbalance in output.imbalances:
             log.error("engine_imbalance", extra={"imbalance": imbalance})
             records.record_imbalance()
+            self.books.imbalanced()
         for event in output.events:
             attempt = self.attempts.of_handle(event.handle)
             if attempt is not None:
@@ -124,6 +129,7 @@ class Dispatch:
             if attempt.accepted is None:
                 if attempt.mailbox is not None:
                     attempt.mailbox.put_refused(_refused(attempt.submit, "busy", "the engine has ended"))
+                self.books.refused()
                 self._forget(attempt)
                 continue
             for choice, tally in enumerate(attempt.choices):
@@ -162,6 +168,7 @@ class Dispatch:
         mailbox = attempt.mailbox
         if isinstance(event, Tokens):
             attempt.choices[event.handle - attempt.handle].num_generated += len(event.token_ids)
+            self.books.reported(len(event.token_ids))
             if mailbox is not None:
                 handle = attempt.wire_handle(event.handle)
                 mailbox.put_tokens(handle, event.token_ids, frames.to_logprobs(event))
@@ -177,6 +184,7 @@ class Dispatch:
         else:
             assert isinstance(event, Refused), f"unknown event {event!r}"
             records.record_refusal(event.reason)
+            self.books.refused()
             if mailbox is not None:
                 mailbox.put_refused(frames.to_refused(event, attempt))
             self._forget(attempt)
@@ -187,6 +195,7 @@ class Dispatch:
         tally.ended = True
         attempt.finals.append(final)
         records.record_final(final)
+        self.books.ended(final)
         if final.kind == worker_pb2.FINAL_KIND_FAILED:
             extra = {"response_id": final.response_id, "attempt": final.attempt, "reason": final.reason}
             log.error("sequence_failed", extra={**extra, "choice": final.choice})
@@ -201,6 +210,7 @@ class Dispatch:
         if dropped is not None:
             log.error("orphan_dropped", extra={"response_id": dropped.submit.response_id})
             self.attempts.forget(dropped)
+            self.books.dropped()
         if not attempt.ended:
             self._send(Cancel(*attempt.key, reason="gateway_lost"))
 

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator
 from typing import Any
 
-from headrace.v1 import worker_pb2, worker_pb2_grpc
+from headrace.v1 import fleet_pb2, fleet_pb2_grpc, worker_pb2, worker_pb2_grpc
 from headrace_worker.attach import Attach
 from headrace_worker.drain import drain
 from headrace_worker.supervision import Supervision
@@ -38,3 +38,14 @@ class EngineServicer(worker_pb2_grpc.EngineServicer):
 
     async def FlushCache(self, request: worker_pb2.FlushCacheRequest, context: Any) -> worker_pb2.FlushCacheResponse:
         return worker_pb2.FlushCacheResponse(epoch=self._supervision.flush())
+
+
+class BookkeepingServicer(fleet_pb2_grpc.BookkeepingServicer):
+    """What the audit asks."""
+
+    def __init__(self, supervision: Supervision) -> None:
+        self._supervision = supervision
+
+    async def GetBooks(self, request: fleet_pb2.GetBooksRequest, context: Any) -> fleet_pb2.GetBooksResponse:
+        dispatch, replica = self._supervision.dispatch, self._supervision.replica
+        return dispatch.books.report(replica.ref, replica.load, dispatch.attempts)
