@@ -5,6 +5,7 @@ import time
 from headrace.v1 import policy_pb2, response_pb2, routing_pb2, worker_pb2
 from headrace_gateway.lifecycle import events, outputs
 from headrace_gateway.lifecycle.settlement import AttemptRecord, Settlement
+from headrace_gateway.meter import Meter
 from headrace_gateway.prepared import Prepared
 from headrace_kit.errors import REASONS, HeadraceError
 
@@ -74,7 +75,7 @@ def decision(answer: routing_pb2.RouteResponse) -> events.Decision:
     return events.Decision(answer.decision_id, replica.id, replica.epoch, answer.queue_deadline_ms / 1000)
 
 
-def outcome(response_id: str, output: outputs.Report) -> routing_pb2.AttemptOutcome:
+def outcome(response_id: str, output: outputs.Report, meter: Meter) -> routing_pb2.AttemptOutcome:
     return routing_pb2.AttemptOutcome(
         decision_id=output.decision_id,
         response_id=response_id,
@@ -83,6 +84,8 @@ def outcome(response_id: str, output: outputs.Report) -> routing_pb2.AttemptOutc
         reason=output.reason,
         phase=output.phase,
         num_generated_tokens=output.num_generated,
+        ttft_ms=meter.ttft_s * 1000,
+        inter_token_ms=meter.inter_token_s * 1000,
     )
 
 

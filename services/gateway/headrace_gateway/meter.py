@@ -19,14 +19,29 @@ class Meter:
     """Follows one response; `now` is the loop's clock in seconds."""
 
     def __init__(self, response_id: str, model: str, now: float) -> None:
-        self._response_id, self._model, self._last = response_id, model, now
+        self._response_id, self._model, self._started, self._last = response_id, model, now, now
         self._gap, self._ttft = _gap.labels(model), _ttft.labels(model)
-        self._has_text = False
+        self._first, self._num_texts = now, 0
 
     def text(self, now: float) -> None:
         """Text goes out; what goes out together counts once."""
-        (self._gap if self._has_text else self._ttft).observe(now - self._last)
-        self._has_text, self._last = True, now
+        if self._num_texts:
+            self._gap.observe(now - self._last)
+        else:
+            self._ttft.observe(now - self._last)
+            self._first = now
+        self._num_texts += 1
+        self._last = now
+
+    @property
+    def ttft_s(self) -> float:
+        """Time from accept to the first text; 0 before it."""
+        return self._first - self._started
+
+    @property
+    def inter_token_s(self) -> float:
+        """Mean time between two texts; 0 before there were two."""
+        return (self._last - self._first) / (self._num_texts - 1) if self._num_texts > 1 else 0.0
 
     def refused(self, refusal: outputs.Refusal) -> None:
         """It ended before `created`."""

@@ -244,7 +244,7 @@ class Session:
         self.feed(events.Routed(output.attempt, messages.decision(answer)))
 
     def _report(self, output: outputs.Report) -> None:
-        self._services.router.report(messages.outcome(self.response_id, output))
+        self._services.router.report(messages.outcome(self.response_id, output, self._meter))
 
     # ---- to the worker -----------------------------------------------------------------------------------------------
 

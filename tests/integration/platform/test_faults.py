@@ -1,4 +1,4 @@
-"""Real processes killed for real while ten streams run: one ending each, never a hang, and the platform heals.
+"""Real processes killed for real while fifty streams run: one ending each, never a hang, and the platform heals.
 
 A stream that was not created yet may end in a typed status instead.
 """
@@ -18,7 +18,7 @@ from headrace_cli.client import AsyncClient, StreamBroken
 from headrace_kit.errors import HeadraceError
 from tests.integration.platform.running_platform import Platform, running_platform, wait_until
 
-NUM_STREAMS = 10
+NUM_STREAMS = 50
 SLOW = [{"role": "user", "content": json.dumps(["a", "!rate(20)", "!repeat(40,x)", "z"])}]
 
 
@@ -37,7 +37,7 @@ async def run_one(client: AsyncClient, started: asyncio.Event, model: str = "scr
 
 
 async def run_streams(platform: Platform, fault: Callable[[], Any]) -> list[str]:
-    """Ten streams; the fault strikes once all of them have text."""
+    """Fifty streams; the fault strikes once all of them have text."""
     async with platform.async_client() as client:
         started = [asyncio.Event() for _ in range(NUM_STREAMS)]
         streams = [asyncio.create_task(run_one(client, event)) for event in started]

@@ -84,8 +84,22 @@ async def _rollback(state: StateDir, options: argparse.Namespace) -> int:
 async def _show(state: StateDir, options: argparse.Namespace) -> int:
     async with Admin(state) as admin:
         answer = await admin.call(admin.stub.Show, pb.ShowRequest(version=options.version))
-    print(answer.fleet_yaml, end="")
+    print(answer.fleet_yaml.rstrip("\n"))
+    for canary in answer.canaries:
+        print(canary_line(canary))
     return 0
+
+
+def canary_line(canary: pb.CanaryStatus) -> str:
+    """How a revision on trial stands, as a comment below the file."""
+    counts = [f"{each.num_failed} of {each.num_ended} failed {where}" for each, where in _sides(canary)]
+    why = f" ({canary.reason})" if canary.reason else ""
+    line = f"# canary {canary.model} {canary.revision}: {canary.state}{why}, on trial since version {canary.trial}"
+    return ", ".join([line, *counts])
+
+
+def _sides(canary: pb.CanaryStatus) -> list[tuple[pb.RevisionOutcomes, str]]:
+    return [(each, "there" if each.revision == canary.revision else "beside it") for each in canary.outcomes]
 
 
 def _time(unix_s: int) -> str:
