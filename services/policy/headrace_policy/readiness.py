@@ -24,8 +24,12 @@ class RedisHealth:
             await asyncio.sleep(PROBE_S)
 
     async def probe(self) -> None:
-        """The script itself is tried, so that a server that forbids it is found here and not by a request."""
+        """The script itself is tried, so that a server that forbids it is found here and not by a request.
+
+        So is the number of the data, for another policy may have come, and it must not run out while we are here.
+        """
         try:
+            await self._link.call(self._link.verify)
             await self._link.run([f"headrace:{{_probe}}:{name}" for name in "abcd"], ["tour", '{"count":1}'])
         except StoreAwayError as error:
             self._health.not_serving("redis", str(error))

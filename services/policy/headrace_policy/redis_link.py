@@ -13,6 +13,7 @@ from redis.asyncio.cluster import RedisCluster
 from redis.exceptions import NoScriptError, RedisClusterException, RedisError, ResponseError
 
 from headrace_kit import telemetry
+from headrace_policy import redis_schema
 
 log = logging.getLogger(__name__)
 DECIDE_S = 0.08
@@ -37,6 +38,10 @@ class StoreAwayError(Exception):
     def __init__(self, reason: str, *, sent: bool) -> None:
         super().__init__(reason)
         self.sent = sent
+
+
+class SchemaError(RedisError):
+    """The data there is not for us."""
 
 
 class Client(Protocol):
@@ -103,7 +108,7 @@ class RedisLink:
         self._sha = hashlib.sha1(self._script.encode()).hexdigest()
         self._blocked_until = 0.0
         self._answered_at, self._num_silent = float("-inf"), 0
-        self._probing = False
+        self._probing, self._verified = False, False
         self.away = ""
         self.back_since = clock()
 
@@ -126,7 +131,7 @@ class RedisLink:
             raise StoreAwayError(self.away, sent=False)
         self._probing, started = bool(self.away), self._clock()
         try:
-            result = await _within(work, limit_s)
+            result = await _within(lambda: self._on_known_ground(work), limit_s)
         except _FAULTS as error:
             raise StoreAwayError(self._lost(error, started, limit_s), sent=True) from error
         finally:
@@ -134,10 +139,26 @@ class RedisLink:
         self._answered(self._clock() - started)
         return result
 
+    async def _on_known_ground(self, work: Callable[[], Awaitable[Any]]) -> Any:
+        """The first call to a server, and the first after it was away, looks at the number of its data."""
+        if not self._verified:
+            await self.verify()
+        return await work()
+
+    async def verify(self) -> None:
+        """Raises SchemaError; an empty server gets our number."""
+        arguments = (redis_schema.KEY, redis_schema.SCHEMA, redis_schema.LIFE_MS)
+        found = await self.client.eval(redis_schema.SCRIPT, 1, *arguments)
+        wrong = redis_schema.complaint(found)
+        self._verified = not wrong
+        if wrong:
+            raise SchemaError(wrong)
+
     async def _evaluate(self, keys: Sequence[str], args: Sequence[str | bytes]) -> Any:
         try:
             return await self.client.evalsha(self._sha, len(keys), *keys, *args)
         except NoScriptError:  # a new or emptied server: EVAL also loads it
+            await self.verify()
             return await self.client.eval(self._script, len(keys), *keys, *args)
 
     def _lost(self, error: BaseException, started: float, limit_s: float) -> str:
@@ -154,7 +175,7 @@ class RedisLink:
             return reason
         if not self.away:
             log.error("redis_away", extra={"detail": reason})
-        self.away, self._blocked_until = reason, self._clock() + PAUSE_S
+        self.away, self._blocked_until, self._verified = reason, self._clock() + PAUSE_S, False
         return reason
 
     def _answered(self, seconds: float) -> None:
