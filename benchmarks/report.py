@@ -22,7 +22,7 @@ class Figure:
     figure: str
     measured: float | None
     target: float | None = None
-    sense: Literal["at most", "at least"] = "at most"
+    sense: Literal["at most", "at least", "exactly"] = "at most"
     baseline: str | None = None
     reason: str | None = None
 
@@ -32,6 +32,8 @@ class Figure:
             return False
         if self.target is None:
             return True
+        if self.sense == "exactly":
+            return self.measured == self.target
         return self.measured <= self.target if self.sense == "at most" else self.measured >= self.target
 
 

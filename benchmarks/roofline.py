@@ -7,15 +7,13 @@ is what vLLM's default of 90 % of HBM leaves.
 
 import csv
 import gzip
-import json
-import platform
-import subprocess
 import time
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
-from typing import Any
 
+from benchmarks import report
+from benchmarks.report import Figure
 from headrace_worker.perf.attention import Prefill
 from headrace_worker.perf.cards import GIB, card_named
 from headrace_worker.perf.layout import Layout
@@ -28,7 +26,6 @@ from headrace_worker.perf.step import Roofline, StepLoad
 
 HERE = Path(__file__).parent
 DATA = HERE / "data" / "roofline"
-RESULTS = HERE / "results" / "roofline.json"
 LENGTH_SHARE = 0.9
 UNUSED_SHARE = 0.1
 NUM_WAVES = 10
@@ -99,36 +96,33 @@ def print_rows(rows: list[Row]) -> None:
         )
 
 
-def tpot_figures(rows: list[Row]) -> list[dict[str, Any]]:
+def tpot_figures(rows: list[Row]) -> list[Figure]:
     """The issue's figure, and the rest of the rows beside it without a target."""
     gated = [abs(row.tpot_error) for row in rows if 4 <= row.concurrency <= 16]
     rest = [abs(row.tpot_error) for row in rows if row.concurrency > 16]
     ttft = [abs(row.ttft_error) for row in rows if row.concurrency <= 16]
     assert len(gated) == 27, "nine runs at each of three concurrencies"
     return [
-        _figure("TPOT at concurrency 4-16, 27 rows: median error", 0.15, median(gated)),
-        _figure("TPOT at concurrency 4-16, 27 rows: worst error", 0.30, max(gated)),
-        _figure("TPOT at concurrency 32-64, 18 rows: median error", None, median(rest)),
-        _figure("TPOT at concurrency 32-64, 18 rows: worst error", None, max(rest)),
-        _figure("TTFT at concurrency 4-16, 27 rows: median error (no host time)", None, median(ttft)),
+        Figure("TPOT at concurrency 4-16, 27 rows: median error", median(gated), 0.15),
+        Figure("TPOT at concurrency 4-16, 27 rows: worst error", max(gated), 0.30),
+        Figure("TPOT at concurrency 32-64, 18 rows: median error", median(rest)),
+        Figure("TPOT at concurrency 32-64, 18 rows: worst error", max(rest)),
+        Figure("TTFT at concurrency 4-16, 27 rows: median error (no host time)", median(ttft)),
     ]
 
 
-def design_figures() -> list[dict[str, Any]]:
+def design_figures() -> list[Figure]:
     """The reference reservations through the planner, as `headrace plan` gives them."""
     figures = []
     for precision, devices, reservations in (("fp16", 2, 8), ("fp8", 1, 4), ("int4", 1, 17)):
-        report = plan(PlanRequest(MODEL, weight_precision(precision), KV, H100, 8192, reserve_bytes=4 * GIB))
-        measured = [report.layout.num_devices, report.full_reservations]
-        target = [devices, reservations]
-        name = f"70 B {precision}, 80 GiB, 4 GiB reserve: devices and full 8K reservations"
-        figures.append(
-            {"figure": name, "target": target, "measured": measured, "baseline": None, "ok": measured == target}
-        )
+        planned = plan(PlanRequest(MODEL, weight_precision(precision), KV, H100, 8192, reserve_bytes=4 * GIB))
+        name = f"70 B {precision}, 80 GiB, 4 GiB reserve"
+        figures.append(Figure(f"{name}: devices", planned.layout.num_devices, devices, "exactly"))
+        figures.append(Figure(f"{name}: full 8K reservations", planned.full_reservations, reservations, "exactly"))
     return figures
 
 
-def transfer_figures() -> list[dict[str, Any]]:
+def transfer_figures() -> list[Figure]:
     """A100 over H100 on one 2023 software: the absolute times are that software's, the ratio is the cards'."""
     times: dict[tuple[str, ...], dict[str, tuple[float, float]]] = {}
     with gzip.open(DATA / "splitwise_medians.csv.gz", "rt") as lines:
@@ -145,8 +139,8 @@ def transfer_figures() -> list[dict[str, Any]]:
         prompt_errors.append(abs(expected[0] / ratio[0] - 1))
         token_errors.append(abs(expected[1] / ratio[1] - 1))
     return [
-        _figure("A100 over H100, Llama-2-70B prompt time (Splitwise): median error", None, median(prompt_errors)),
-        _figure("A100 over H100, Llama-2-70B token time (Splitwise): median error", None, median(token_errors)),
+        Figure("A100 over H100, Llama-2-70B prompt time (Splitwise): median error", median(prompt_errors)),
+        Figure("A100 over H100, Llama-2-70B token time (Splitwise): median error", median(token_errors)),
     ]
 
 
@@ -158,38 +152,23 @@ def _splitwise(card: str, tensor: int, prompt: int, batch: int) -> tuple[float, 
     return prefill_s, roofline.step_time_s(StepLoad((), batch, batch * (prompt + 64)))
 
 
-def speed_figure() -> dict[str, Any]:
+def speed_figure() -> Figure:
     """What one prediction costs the caller; no target."""
     roofline = Roofline(MODEL, WEIGHTS, KV, H100, Layout(2))
     load = StepLoad((Prefill(512),), 64, 64 * 1000)
     start = time.perf_counter()
     for _ in range(200):
         roofline.step_time_s(load)
-    return _figure("one step prediction, seconds", None, (time.perf_counter() - start) / 200)
-
-
-def _figure(name: str, target: float | None, measured: float) -> dict[str, Any]:
-    ok = target is None or measured <= target
-    return {"figure": name, "target": target, "measured": round(measured, 5), "baseline": None, "ok": ok}
-
-
-def _commit() -> str:
-    asked = subprocess.run(["git", "rev-parse", "HEAD"], cwd=HERE, capture_output=True, text=True, check=False)
-    return asked.stdout.strip() or "unknown"
+    return Figure("one step prediction, seconds", (time.perf_counter() - start) / 200)
 
 
 def main() -> None:
     """Runs, prints, writes."""
     rows = end_to_end_rows()
     print_rows(rows)
-    figures = [*tpot_figures(rows), *design_figures(), *transfer_figures(), speed_figure()]
     print()
-    for figure in figures:
-        target = "" if figure["target"] is None else f"target {figure['target']}"
-        print(f"{'ok ' if figure['ok'] else 'NO '} {figure['figure']:<80} {figure['measured']!s:>10}  {target}")
-    machine = f"{platform.machine()}, Python {platform.python_version()} (arithmetic only: no device is used)"
-    RESULTS.parent.mkdir(exist_ok=True)
-    RESULTS.write_text(json.dumps({"figures": figures, "machine": machine, "commit": _commit()}, indent=2) + "\n")
+    figures = [*tpot_figures(rows), *design_figures(), *transfer_figures(), speed_figure()]
+    report.write("roofline", figures, "arithmetic only: no device is used")
 
 
 if __name__ == "__main__":
