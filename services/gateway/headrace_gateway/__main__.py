@@ -4,7 +4,8 @@ import asyncio
 
 import uvloop
 
-from headrace.v1 import inference_pb2_grpc, snapshot_pb2, worker_pb2
+from headrace.v1 import fleet_pb2_grpc, inference_pb2_grpc, snapshot_pb2, worker_pb2
+from headrace_gateway.books import BookkeepingServicer, Books
 from headrace_gateway.buffers import Buffers
 from headrace_gateway.catalog import Catalog
 from headrace_gateway.config import GatewayConfig
@@ -51,6 +52,7 @@ async def build(config: GatewayConfig, host: Host) -> None:
     settler = Settler(policy, outbox)
     peer = Peer(worker_pb2.Hello(gateway_id=host.instance, gateway_epoch=host.instance), host.service_token, host.tls)
     workers = WorkerPool(peer, config.frame_timeout_s, OrphanSettler(settler, host.instance).take)
+    sessions, renewals = Sessions(), Renewals(policy, host.instance)
     services = Services(
         gateway_id=host.instance,
         snapshot=snapshots,
@@ -59,11 +61,13 @@ async def build(config: GatewayConfig, host: Host) -> None:
         workers=workers,
         screen=ScreenClient(policy),
         settler=settler,
-        renewals=Renewals(policy, host.instance),
+        renewals=renewals,
         buffers=Buffers(config.max_buffered_bytes),
-        sessions=Sessions(),
+        sessions=sessions,
+        books=Books(host.instance, sessions, settler, renewals),
     )
     front = Front(services, catalog, Preparer(catalog, config.max_body_bytes), config.max_total_s)
+    fleet_pb2_grpc.add_BookkeepingServicer_to_server(BookkeepingServicer(services.books), host.grpc)
     listen(config, host, front)
     for close in (controlplane.close, policy_channel.close, router_channel.close, workers.close, settler.flush):
         host.on_close(close)

@@ -52,6 +52,10 @@ class Outbox:
         rows = self._database.execute("SELECT response_id, request FROM settlement ORDER BY rowid LIMIT ?", (limit,))
         return rows.fetchall()
 
+    def ids(self) -> list[str]:
+        """Response ids of what waits."""
+        return list(self._ids)
+
     def __len__(self) -> int:
         return len(self._ids)
 

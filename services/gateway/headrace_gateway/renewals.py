@@ -18,6 +18,9 @@ class Renewals:
         self._policy, self._gateway_id = policy, gateway_id
         self._held: dict[str, pb.Reservation] = {}
 
+    def __len__(self) -> int:
+        return len(self._held)
+
     def hold(self, reservation: pb.Reservation) -> None:
         self._held[reservation.response_id] = reservation
 

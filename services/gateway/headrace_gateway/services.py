@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from typing import Protocol
 
+from headrace_gateway.books import Books
 from headrace_gateway.buffers import Buffers
 from headrace_gateway.renewals import Renewals
 from headrace_gateway.sessions import Sessions
@@ -34,6 +35,7 @@ class Services:
     renewals: Renewals
     buffers: Buffers
     sessions: Sessions
+    books: Books
 
     @property
     def snapshot_version(self) -> int:

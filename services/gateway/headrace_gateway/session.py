@@ -137,6 +137,10 @@ class Session:
         return self._machine.attempt
 
     @property
+    def created(self) -> bool:
+        return self._machine.created
+
+    @property
     def tenant(self) -> str:
         return self.prepared.identity.tenant
 
@@ -166,7 +170,17 @@ class Session:
 
     # ---- to the client -----------------------------------------------------------------------------------------------
 
+    def _begin(self, created: outputs.Created) -> None:
+        self._services.books.created()
+        self._show(created)
+
+    def _refuse(self, refusal: outputs.Refusal) -> None:
+        if self._after_settling is None:  # else its reservation was settled
+            self._services.books.declined()
+        self._show(refusal)
+
     def _end(self, terminal: outputs.Terminal) -> None:
+        self._services.books.ended(terminal.kind)
         self._meter.ended(terminal)
         self._show(terminal)
 
@@ -184,6 +198,7 @@ class Session:
     def _settle(self, output: outputs.Settle) -> None:
         """What follows waits until policy has confirmed, or a moment has passed."""
         self._services.renewals.release(self.response_id)
+        self._services.books.settled()
         self._after_settling = []
         settlement = messages.settlement(output.settlement, self._reservation, self.snapshot_version)
         settlement.retry_of = self.prepared.request.retry_of
@@ -272,11 +287,11 @@ def _numbered(event: ClientEvent, number: int) -> ClientEvent:
 
 
 _CARRY_OUT: dict[type, Callable[[Session, Any], None]] = {
-    outputs.Created: Session._show,
+    outputs.Created: Session._begin,
     outputs.Delta: Session._show_delta,
     outputs.ChoiceFinished: Session._show,
     outputs.Terminal: Session._end,
-    outputs.Refusal: Session._show,
+    outputs.Refusal: Session._refuse,
     outputs.Settle: Session._settle,
     outputs.Admit: Session._admit,
     outputs.Screen: Session._screen,

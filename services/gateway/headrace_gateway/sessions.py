@@ -1,6 +1,7 @@
 """The responses that run in this gateway, by id: for cancels, for draining, and for the count of what is open."""
 
 import asyncio
+from collections.abc import Iterator
 from typing import Protocol
 
 from headrace_kit import telemetry
@@ -13,6 +14,10 @@ class RunningResponse(Protocol):
 
     response_id: str
 
+    @property
+    def attempt(self) -> int: ...
+    @property
+    def created(self) -> bool: ...
     def leave(self, reason: str) -> None: ...
     def belongs_to(self, tenant_digest: bytes) -> bool: ...
 
@@ -22,13 +27,18 @@ class Sessions:
 
     def __init__(self) -> None:
         self._running: dict[str, RunningResponse] = {}
+        self.num_started = 0
         self._idle = asyncio.Event()
         self._idle.set()
 
     def __len__(self) -> int:
         return len(self._running)
 
+    def __iter__(self) -> Iterator[RunningResponse]:
+        return iter(list(self._running.values()))
+
     def started(self, session: RunningResponse) -> None:
+        self.num_started += 1
         self._running[session.response_id] = session
         self._idle.clear()
         _open.set(len(self._running))

@@ -24,18 +24,35 @@ class Settler:
     def __init__(self, policy: PolicyClient, outbox: Outbox) -> None:
         self._policy, self._outbox = policy, outbox
         self._wake = asyncio.Event()
-        self._sending: set[asyncio.Task[None]] = set()
+        self._sending: dict[asyncio.Task[None], str] = {}
+        # For the books: what was handed in and by id what policy has not confirmed.
+        self._unconfirmed = set(outbox.ids())
+        self.num_given, self.num_confirmed, self.num_set_aside = len(self._unconfirmed), 0, 0
         if len(outbox):
             self._wake.set()
 
     async def settle(self, request: pb.SettleRequest) -> None:
         """Sends it and waits briefly; what is not confirmed by then is kept on disk until it is."""
+        response_id = request.reservation.response_id
+        if response_id not in self._unconfirmed:
+            self._unconfirmed.add(response_id)
+            self.num_given += 1
         task = asyncio.create_task(self._send(request))
-        self._sending.add(task)
-        task.add_done_callback(self._sending.discard)
+        self._sending[task] = response_id
+        task.add_done_callback(self._sending.pop)
         done, _ = await asyncio.wait([task], timeout=SETTLE_WAIT_S)
         if not done:
             self._keep(request)
+
+    @property
+    def num_waiting(self) -> int:
+        """Settlements that policy has not confirmed."""
+        return len(self._unconfirmed)
+
+    @property
+    def num_in_hand(self) -> int:
+        """Of those, the ones that are on their way or on disk: all, or one is lost."""
+        return len({*self._sending.values(), *self._outbox.ids()} & self._unconfirmed)
 
     async def run(self) -> None:
         """Empties the outbox for ever; for `host.tasks.start`."""
@@ -64,7 +81,13 @@ class Settler:
             self._keep(request)
         else:
             self._outbox.remove(response_id)
+            self._confirm(response_id)
             _waiting.set(len(self._outbox))
+
+    def _confirm(self, response_id: str) -> None:
+        if response_id in self._unconfirmed:
+            self._unconfirmed.discard(response_id)
+            self.num_confirmed += 1
 
     def _keep(self, request: pb.SettleRequest) -> None:
         _late.inc()
@@ -83,6 +106,10 @@ class Settler:
                 log.error("settlement_refused", extra={"response_id": response_id, "detail": error.message})
                 _refused.inc()
                 self._outbox.set_aside(response_id)
+                self._unconfirmed.discard(response_id)
+                self.num_set_aside += 1
+            else:
+                self._confirm(response_id)
             self._outbox.remove(response_id)
         _waiting.set(len(self._outbox))
         return True
