@@ -17,7 +17,9 @@ from typing import NamedTuple
 
 from headrace_worker.execution.openings import Openings
 from headrace_worker.execution.runner import GroupTimes, Opened, Opening, Ran, Rejected, Runner
-from headrace_worker.execution.step_times import StepTimes
+from headrace_worker.execution.step_log import SequenceNotes, StepLog, StepSplit
+from headrace_worker.execution.step_times import StepTimes, load_of
+from headrace_worker.perf.step import StepLoad
 from headrace_worker.perf.step_model import StepModel
 from headrace_worker.scheduling.audit import audit
 from headrace_worker.scheduling.cancel import Cancel
@@ -55,6 +57,12 @@ class EngineOutput:
     imbalances: tuple[str, ...] = ()
     # Of the group's ranks since the output before.
     times: GroupTimes = field(default_factory=GroupTimes)
+    # Where the step's time went; None if no step ended, or it could not move.
+    split: StepSplit | None = None
+    # What the step computed, now and then: for what the resources are used.
+    computed: StepLoad | None = None
+    # What choices that ended saw of their steps, by handle.
+    notes: dict[int, SequenceNotes] = field(default_factory=dict)
 
 
 class _Launched(NamedTuple):
@@ -86,6 +94,9 @@ class Engine:
         self._in_flight: deque[_Launched] = deque()
         self._ended_s = -math.inf
         self._group_times = GroupTimes()
+        self._log = StepLog()
+        self._split: StepSplit | None = None
+        self._last_plan: Plan | None = None
         self._wake_s: float | None = None
         self._moved = False
         self._openings = Openings()
@@ -133,9 +144,11 @@ class Engine:
         now = self._clock()
         self._moved, self._wake_s = False, None
         self._settle_openings(now)
+        began_s = now
         while len(self._in_flight) < self.scheduler.limits.depth and (plan := self.scheduler.plan(now)) is not None:
-            self._launch(plan, now)
+            began_s = self._launch(plan, began_s)
         if not self._in_flight:
+            self._log.rested()
             return self._report(self.scheduler.take_events(), now)
         ran = self._runner.collect()
         return self._settle(self._in_flight.popleft(), ran)
@@ -152,13 +165,17 @@ class Engine:
         times = [at for at in (self._wake_s, self.scheduler.next_deadline_s()) if at is not None]
         return max(0.0, min(times) - now) if times else _LOOK_AGAIN_S
 
-    def _launch(self, plan: Plan, now: float) -> None:
+    def _launch(self, plan: Plan, began_s: float) -> float:
+        """When it was launched; it had been planned since `began_s`."""
+        now = self._clock()
+        self._log.planned(now - began_s)
         for request in plan.admitted:
             self._opened.pop(request.handle, None)
         patience_s = max(LEAST_PATIENCE_S, _OVERDUE_FACTOR * self._times.predict(plan))
         self.due_s = now + patience_s * (1 + len(self._in_flight))
         self._in_flight.append(_Launched(plan, now))
         self._runner.launch(plan)
+        return now
 
     def _settle(self, launched: _Launched, ran: Ran) -> EngineOutput | None:
         """What a step brought. While it was in flight it was alone on the device only since the one before ended."""
@@ -166,9 +183,14 @@ class Engine:
         if not self._in_flight:
             self.due_s = math.inf
         self._step = plan.step
-        self._attribute(plan, done - max(launched.at_s, self._ended_s))
-        self._ended_s = done
+        began_s, self._ended_s = max(launched.at_s, self._ended_s), done
+        self._attribute(plan, done - began_s)
         self._group_times += ran.times
+        split = self._log.ended(plan, (began_s, done), ran.sample_s, ran.times.collective_s)
+        if ran.wake_s is None:
+            self._split, self._last_plan = split, plan
+        else:
+            self._log.rested()
         if ran.wake_s is None:
             self._times.observe(plan, done - launched.at_s, done)
         self._moved, self._wake_s = ran.wake_s is None, ran.wake_s
@@ -207,6 +229,7 @@ class Engine:
         self._rejected.clear()
         pieces: dict[int, tuple[bytes, ...]] = {}
         device_s: dict[int, float] = {}
+        notes: dict[int, SequenceNotes] = {}
         for event in events:
             if isinstance(event, Accepted) and event.handle in self._pieces:
                 pieces[event.handle] = self._pieces.pop(event.handle)
@@ -214,6 +237,7 @@ class Engine:
                 self._forget(event.handle)
             elif isinstance(event, Finished):
                 device_s[event.handle] = self._device_s.pop(event.handle, 0.0)
+                notes[event.handle] = self._log.take(event.handle)
                 self._note_end(event.handle - event.choice)
         batch = self.scheduler.pool.events.drain()
         load = report_load(self.scheduler, now)
@@ -223,15 +247,18 @@ class Engine:
         pages = batch if batch.events or batch.lost else None
         imbalances = self._imbalances(events)
         times, self._group_times = self._group_times, GroupTimes()
-        return EngineOutput(
-            self._step, tuple(events), load, pieces, device_s, pages, self._news_of_times(now), imbalances, times
-        )
+        split, self._split = self._split, None
+        model, computed = self._news_of_times(now, split)
+        told = (pages, model, imbalances, times, split, computed, notes)
+        return EngineOutput(self._step, tuple(events), load, pieces, device_s, *told)
 
-    def _news_of_times(self, now: float) -> StepModel | None:
+    def _news_of_times(self, now: float, split: StepSplit | None) -> tuple[StepModel | None, StepLoad | None]:
+        """Not with every step: the model, and the step that it was last fitted on."""
         if now - self._times_told_s < _TIMES_S:
-            return None
+            return None, None
         self._times_told_s = now
-        return self._times.model
+        plan = None if split is None else self._last_plan
+        return self._times.model, None if plan is None else load_of(plan)
 
     def _note_end(self, first_handle: int) -> None:
         """A choice of an accepted request ended; if no plan ever told the runner, it must hear it from us."""

@@ -63,11 +63,15 @@ class GroupTimes(NamedTuple):
 
 
 class Ran(NamedTuple):
-    """A finished step. `wake_s`: nothing moved, and nothing can before this point of the clock."""
+    """A finished step. `wake_s`: nothing moved, and nothing can before this point of the clock.
+
+    `sample_s`: seconds of it that drawing tokens took.
+    """
 
     result: StepResult
     wake_s: float | None = None
     times: GroupTimes = GroupTimes()
+    sample_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
