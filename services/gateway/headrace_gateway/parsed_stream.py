@@ -59,25 +59,33 @@ class ParsedStream:
         return self._parsed() if self._choices else self._session.batches()
 
     async def _parsed(self) -> Batches:
+        is_plain = False
         async for batch in self._session.batches():
-            parsed: list[ParsedEvent] = []
-            for event in batch:
-                match event:
-                    case outputs.Delta():
-                        parsed += self._split(event)
-                    case outputs.ChoiceFinished():
-                        choice = self._choices[event.choice]
-                        parsed += self._deltas(event.choice, choice.finish())
-                        parsed.append(replace(event, sequence_number=self._next(), reason=choice.reason(event.reason)))
-                    case _:
-                        parsed.append(replace(event, sequence_number=self._next()))
-            yield parsed
+            if is_plain and batch[0].sequence_number == self._number:
+                self._number += len(batch)
+                yield batch
+                continue
+            yield self._parse(batch)
+            is_plain = is_plain or all(choice.is_plain for choice in self._choices)
+
+    def _parse(self, batch: Sequence[ClientEvent]) -> list[ParsedEvent]:
+        parsed: list[ParsedEvent] = []
+        for event in batch:
+            match event:
+                case outputs.Delta():
+                    parsed += self._split(event)
+                case outputs.ChoiceFinished():
+                    choice = self._choices[event.choice]
+                    parsed += self._deltas(event.choice, choice.finish())
+                    parsed.append(replace(event, sequence_number=self._next(), reason=choice.reason(event.reason)))
+                case _:
+                    parsed.append(replace(event, sequence_number=self._next()))
+        return parsed
 
     def _split(self, event: outputs.Delta) -> Sequence[ParsedEvent]:
         choice = self._choices[event.choice]
-        if choice.parser.is_plain and not choice.num_tokens:
-            number = self._next()
-            return (event if event.sequence_number == number else event._replace(sequence_number=number),)
+        if choice.is_plain:
+            return (event._replace(sequence_number=self._next()),)
         choice.num_tokens += event.num_tokens
         choice.logprobs += event.logprobs
         parts = choice.parser.feed(event.text)
@@ -121,6 +129,11 @@ class _Choice:
         self.parser = parser
         self.num_tokens = 0
         self.logprobs: tuple[object, ...] = ()
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether all that is still to come is as it is. It stays so."""
+        return self.parser.is_plain and not self.parser.called and not self.num_tokens
 
     def finish(self) -> list[Part]:
         return self.parser.finish()

@@ -39,12 +39,13 @@ class Session:
         self._routes: dict[int, routing_pb2.RouteResponse] = {}
         self._links: dict[int, WorkerLink] = {}
         self._queue: deque[ClientEvent | outputs.Refusal] = deque()
-        self._num_dropped = self._num_shown_chars = 0
+        self._num_dropped = 0
         self._is_feeding = self._is_slow = False
-        self._wake = asyncio.Event()
+        self._awaited: asyncio.Future[None] | None = None
         self._after_settling: list[ClientEvent | outputs.Refusal] | None = None
         self._meter = Meter(response_id, prepared.model.name, self._loop.time())
         self._timer: asyncio.TimerHandle | None = None
+        self._due: float | None = None
         self._tasks: set[asyncio.Task[None]] = set()
 
     # ---- the consumer ------------------------------------------------------------------------------------------------
@@ -56,32 +57,38 @@ class Session:
         """
         self._services.sessions.started(self)
         self.feed(events.Start())
+        await self._something()
+        created = self._queue.popleft()
+        if isinstance(created, outputs.Refusal):
+            self._meter.refused(created)
+            raise messages.refusal_error(created)
+        yield [created]
         while True:
-            while not self._queue:
-                self._wake.clear()
-                await self._wake.wait()
+            await self._something()
             batch = self._take()
             yield batch
             if isinstance(batch[-1], outputs.Terminal):
                 return
 
+    async def _something(self) -> None:
+        while not self._queue:
+            self._awaited = self._loop.create_future()
+            await self._awaited
+
     def _take(self) -> list[ClientEvent]:
         """What waits, and is not counted as waiting any more."""
-        batch: list[ClientEvent] = []
+        batch: list[Any] = []
         num_chars = 0
         while self._queue and num_chars < _MAX_BATCH_CHARS:
             event = self._queue.popleft()
-            if isinstance(event, outputs.Refusal):
-                self._meter.refused(event)
-                raise messages.refusal_error(event)
+            batch.append(event)
             if isinstance(event, outputs.Delta):
                 num_chars += len(event.text)
-            batch.append(_numbered(event, event.sequence_number - self._num_dropped) if self._num_dropped else event)
-            if isinstance(event, outputs.Created):
-                break
         if num_chars:
             self._services.buffers.shrank(self, num_chars)
             self._meter.text(self._loop.time())
+        if self._num_dropped:
+            batch = [_numbered(event, event.sequence_number - self._num_dropped) for event in batch]
         return batch
 
     @property
@@ -118,12 +125,13 @@ class Session:
     def feed_all(self, happened: Iterable[events.Event]) -> None:
         """The same for what happened together."""
         self._is_feeding = True
-        num_chars = self._num_shown_chars
-        for event in happened:
-            for output in self._machine.handle(event, self._loop.time()):
-                _CARRY_OUT[type(output)](self, output)
-        if self._num_shown_chars > num_chars:
-            self._services.buffers.grew(self, self._num_shown_chars - num_chars)
+        num_chars = 0
+        for output in self._machine.handle(*happened, now=self._loop.time()):
+            if isinstance(output, outputs.Delta):
+                num_chars += len(output.text)
+            _CARRY_OUT[type(output)](self, output)
+        if num_chars:
+            self._services.buffers.grew(self, num_chars)
         self._is_feeding = False
         if self._is_slow:
             self._drop_and_end()
@@ -153,14 +161,15 @@ class Session:
 
     def _arm_timer(self) -> None:
         due = self._machine.next_deadline
-        if self._timer is not None and (due is None or self._timer.when() != due):
+        if due == self._due:
+            return
+        if self._timer is not None:
             self._timer.cancel()
-            self._timer = None
-        if due is not None and self._timer is None:
-            self._timer = self._loop.call_at(due, self._tick)
+        self._timer = None if due is None else self._loop.call_at(due, self._tick)
+        self._due = due
 
     def _tick(self) -> None:
-        self._timer = None
+        self._timer = self._due = None
         self.feed(events.Tick())
 
     def _start(self, work: Coroutine[Any, Any, None]) -> None:
@@ -189,11 +198,8 @@ class Session:
             self._after_settling.append(event)
             return
         self._queue.append(event)
-        self._wake.set()
-
-    def _show_delta(self, delta: outputs.Delta) -> None:
-        self._show(delta)
-        self._num_shown_chars += len(delta.text)
+        if self._awaited is not None and not self._awaited.done():
+            self._awaited.set_result(None)
 
     def _settle(self, output: outputs.Settle) -> None:
         """What follows waits until policy has confirmed, or a moment has passed."""
@@ -288,7 +294,7 @@ def _numbered(event: ClientEvent, number: int) -> ClientEvent:
 
 _CARRY_OUT: dict[type, Callable[[Session, Any], None]] = {
     outputs.Created: Session._begin,
-    outputs.Delta: Session._show_delta,
+    outputs.Delta: Session._show,
     outputs.ChoiceFinished: Session._show,
     outputs.Terminal: Session._end,
     outputs.Refusal: Session._refuse,

@@ -96,10 +96,11 @@ class Response:
             return self._ends_at
         return min(self._ends_at, self._queue_ends_at + self._terms.queue_grace_s)
 
-    def handle(self, event: events.Event, now: float) -> list[Output]:
-        """Take one event at time `now` (seconds, monotonic) and return what must be done, in order."""
+    def handle(self, *happened: events.Event, now: float) -> list[Output]:
+        """Take what happened at time `now` (seconds, monotonic) and return what must be done, in order."""
         self._out = []
-        _HANDLERS[type(event)](self, event, now)
+        for event in happened:
+            _HANDLERS[type(event)](self, event, now)
         return self._out
 
     # ---- before the worker -------------------------------------------------------------------------------------------

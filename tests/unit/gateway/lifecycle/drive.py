@@ -60,7 +60,7 @@ class Drive:
             if isinstance(event, Routed):
                 self.observer.answered(event.attempt, routed=True)
             self.observer.hear(event)
-            outputs = self.machine.handle(event, self.now)
+            outputs = self.machine.handle(event, now=self.now)
             self.observer.see(outputs, self.machine)
             fresh += outputs
         self.outputs += fresh

@@ -81,7 +81,7 @@ class World:
             if known is None:
                 self.observer.final_arrived(event.attempt, event.choice)
         is_stale = isinstance(event, Tokens | ScreenReleased | ScreenBlocked) and event.attempt < self.response.attempt
-        outputs = self.response.handle(event, self.now)
+        outputs = self.response.handle(event, now=self.now)
         assert not (is_stale and outputs), f"text of an old attempt led to {outputs}"
         self.observer.see(outputs, self.response)
 
