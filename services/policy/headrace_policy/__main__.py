@@ -1,6 +1,6 @@
 """The policy service's command: builds everything and wires it to the process. Knows all parts, does no work itself."""
 
-from headrace.v1 import policy_pb2_grpc, snapshot_pb2
+from headrace.v1 import fleet_pb2_grpc, policy_pb2_grpc, snapshot_pb2
 from headrace_kit import channels, serve, settings
 from headrace_kit.channels import Tls
 from headrace_kit.serve import Host
@@ -10,6 +10,7 @@ from headrace_policy.admitter import Admitter
 from headrace_policy.allowance import Allowance
 from headrace_policy.book import Shelf
 from headrace_policy.bookkeeper import Bookkeeper
+from headrace_policy.books import BookkeepingServicer
 from headrace_policy.config import PolicyConfig
 from headrace_policy.file_journal import FileJournal
 from headrace_policy.guard import Guard
@@ -41,6 +42,8 @@ async def build(config: PolicyConfig, host: Host) -> None:
     admitter = Admitter(shelf, ledger, Allowance(), regrets, Doorway(jury))
     desk = Desk(shelf, ledger, admitter, bookkeeper, journal, jury, issuer(config, host))
     policy_pb2_grpc.add_PolicyServicer_to_server(PolicyServicer(desk), host.grpc)
+    books = BookkeepingServicer(host.instance, shelf, ledger)
+    fleet_pb2_grpc.add_BookkeepingServicer_to_server(books, host.grpc)
 
     async def close_journal() -> None:
         try:

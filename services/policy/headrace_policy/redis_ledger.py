@@ -66,6 +66,11 @@ class RedisLedger:
         reply = await self._run(tenant, (), "tour", {"count": count})
         return Found(num_rows=int(reply[1]), expired=tuple(reply[2:]))
 
+    async def num_leases(self, tenant: str) -> int:
+        """Reservations of one tenant that are out."""
+        found = await self._link.call(lambda: self._link.client.zcard(fixed_key(tenant, "leases")))
+        return int(found)
+
     async def rows(self, tenant: str, count: int) -> list[tuple[str, dict[bytes, bytes]]]:
         """The oldest rows of the journal stream: id and fields s (settlement), c (cost), k (1 = correction)."""
         reply = await self._link.call(lambda: self._link.client.xrange(fixed_key(tenant, "journal"), count=count))

@@ -4,12 +4,13 @@ import random
 
 import grpc
 
-from headrace.v1 import routing_pb2_grpc, snapshot_pb2
+from headrace.v1 import fleet_pb2_grpc, routing_pb2_grpc, snapshot_pb2
 from headrace_kit import channels, serve, settings
 from headrace_kit.channels import Tls
 from headrace_kit.serve import Host
 from headrace_kit.snapshot import SnapshotClient
 from headrace_router import redis_link
+from headrace_router.books import BookkeepingServicer
 from headrace_router.config import RouterConfig
 from headrace_router.decisions import DecisionLog
 from headrace_router.demand import Demand
@@ -37,6 +38,7 @@ async def build(config: RouterConfig, host: Host) -> None:
     servicer = RouterServicer(rules, table, in_flight, dispatcher, demand, DecisionLog(config.num_explained))
     routing_pb2_grpc.add_RouterServicer_to_server(servicer, host.grpc)
     channel = channels.connect(config.controlplane, token=host.service_token, peer="controlplane", tls=host.tls)
+    fleet_pb2_grpc.add_BookkeepingServicer_to_server(BookkeepingServicer(host.instance, in_flight), host.grpc)
     host.on_close(channel.close)
     follow(config, host, channel, rules, table)
     host.tasks.start("watchers", watchers(table, credentials).run)

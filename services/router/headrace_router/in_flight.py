@@ -122,6 +122,10 @@ class InFlight:
         account = self._accounts.get(replica_id)
         return len(account.open) if account else 0
 
+    def num_by_replica(self) -> int:
+        """Decisions in flight, counted by their replicas: as many as there are."""
+        return sum(len(account.open) for account in self._accounts.values())
+
     def num_recent_tokens(self, replica_id: str, now: float) -> float:
         """Weight of what was sent there, in tokens, each fading with RECENT_S."""
         amount, at = self._recent.get(replica_id, (0.0, now))
