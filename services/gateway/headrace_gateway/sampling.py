@@ -4,7 +4,7 @@ from headrace.v1 import response_pb2
 from headrace_kit.errors import HeadraceError
 
 MAX_TOP_LOGPROBS = 20
-_RANGES: dict[str, tuple[float, float]] = {
+RANGES: dict[str, tuple[float, float]] = {
     "temperature": (0.0, 1e6),
     "top_p": (0.0, 1.0),
     "min_p": (0.0, 1.0),
@@ -13,7 +13,7 @@ _RANGES: dict[str, tuple[float, float]] = {
     "top_logprobs": (0, MAX_TOP_LOGPROBS),
     "top_k": (-1, 2**31 - 1),
 }
-_MAX_REPETITION = 1e6
+MAX_REPETITION = 1e6
 _MAX_BIAS = 100.0
 MAX_BIASES = 1024
 MAX_STOP_IDS = 1024
@@ -22,14 +22,14 @@ _ID_LISTS = ("allowed_ids", "banned_ids", "stop_token_ids")
 
 def check_sampling(sampling: response_pb2.Sampling, vocab_size: int, max_output: int) -> None:
     """Raises invalid_argument that names the field."""
-    for name, (lowest, highest) in _RANGES.items():
+    for name, (lowest, highest) in RANGES.items():
         if sampling.HasField(name):
             value = getattr(sampling, name)
             if not lowest <= value <= highest:
                 raise _invalid(name, f"must be {lowest:.10g} to {highest:.10g}, is {value}")
     penalty = sampling.repetition_penalty
-    if sampling.HasField("repetition_penalty") and not 0 < penalty <= _MAX_REPETITION:
-        raise _invalid("repetition_penalty", f"must be greater than 0 and at most {_MAX_REPETITION:.10g}, is {penalty}")
+    if sampling.HasField("repetition_penalty") and not 0 < penalty <= MAX_REPETITION:
+        raise _invalid("repetition_penalty", f"must be greater than 0 and at most {MAX_REPETITION:.10g}, is {penalty}")
     if sampling.HasField("min_tokens") and not 0 <= sampling.min_tokens <= max_output:
         raise _invalid("min_tokens", f"must be 0 to the output limit of {max_output}, is {sampling.min_tokens}")
     if sampling.top_logprobs and not sampling.logprobs:

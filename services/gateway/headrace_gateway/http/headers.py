@@ -12,7 +12,7 @@ from headrace_gateway.servicer import bearer
 from headrace_gateway.session import Session
 
 _DEADLINE_MS = re.compile(r"[0-9]{1,12}")
-_MAX_DEADLINE_MS = 24 * 3600 * 1000
+MAX_DEADLINE_MS = 24 * 3600 * 1000
 
 
 def credential(request: Request) -> str:
@@ -35,8 +35,8 @@ def take_headers(generate: pb.GenerateRequest, request: Request) -> float | None
     deadline_ms = request.headers.get("x-headrace-deadline-ms", "")
     if not deadline_ms:
         return None
-    if not (_DEADLINE_MS.fullmatch(deadline_ms) and 0 < int(deadline_ms) <= _MAX_DEADLINE_MS):
-        raise invalid("x-headrace-deadline-ms", f"expected milliseconds, 1 to {_MAX_DEADLINE_MS}")
+    if not (_DEADLINE_MS.fullmatch(deadline_ms) and 0 < int(deadline_ms) <= MAX_DEADLINE_MS):
+        raise invalid("x-headrace-deadline-ms", f"expected milliseconds, 1 to {MAX_DEADLINE_MS}")
     return int(deadline_ms) / 1000
 
 
