@@ -12,6 +12,7 @@ import pytest
 import pytest_asyncio
 
 from headrace.v1 import response_pb2, worker_pb2
+from headrace_kit.errors import REASONS
 from tests.integration.worker_process import TOKEN, Client, Worker, eventually, pack, script, worker
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -300,3 +301,9 @@ async def test_metrics_count_what_happened_and_need_the_token(running: Worker, c
     assert values['worker_tokens_total{kind="generated"}'] >= 3
     assert values['worker_pages{state="held"}'] == values["worker_running"] == 0
     assert values["worker_imbalances_total"] == 0
+    for part in ("plan", "forward", "sample", "host_gap"):
+        assert values[f'worker_step_seconds_count{{part="{part}"}}'] >= 3
+    assert values["worker_batch_rows_count"] >= 3 and values["worker_batch_tokens_sum"] >= 3
+    assert values["worker_queue_age_seconds"] == values["worker_queued_tokens"] == values["worker_admitted_tokens"] == 0
+    # Whatever happens next can add no more than each reason of the status map and each method with each status.
+    assert len(values) + len(REASONS) + 17 * 8 <= 1000

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import sys
 
 from headrace.v1 import fleet_pb2_grpc, worker_pb2_grpc
 from headrace_kit import channels, serve, settings
 from headrace_kit.channels import Tls
 from headrace_kit.serve import Host
+from headrace_worker import nvml
 from headrace_worker.agent import Agent
 from headrace_worker.config import WorkerConfig
 from headrace_worker.drain import drain
@@ -17,6 +19,7 @@ from headrace_worker.replica import Replica
 from headrace_worker.servicer import BookkeepingServicer, EngineServicer
 from headrace_worker.supervision import Supervision
 
+log = logging.getLogger(__name__)
 # Of the time that a stopping process has, this much is kept for what follows the drain.
 _AFTER_DRAIN_S = 3.0
 _GOODBYE_S = 1.0
@@ -64,6 +67,8 @@ def build(config: WorkerConfig, host: Host) -> Process:
     worker_pb2_grpc.add_EngineServicer_to_server(EngineServicer(process.supervision, process.closing), host.grpc)
     fleet_pb2_grpc.add_BookkeepingServicer_to_server(BookkeepingServicer(process.supervision), host.grpc)
     host.announced["replica_id"] = process.replica.replica_id
+    if config.device == "cuda":
+        log.info("gpu_metrics", extra={"available": nvml.register()})
     host.tasks.start("engine", process.run_engine, on_crash="fail")
     host.tasks.start("look", process.supervision.look, on_crash="fail")
     host.on_drain(process.on_drain)
@@ -73,6 +78,7 @@ def build(config: WorkerConfig, host: Host) -> Process:
         process.agent = Agent(process.replica, channel, host.http.address, process)
         host.tasks.start("agent", process.agent.run)
         host.on_close(channel.close)
+        host.export_spans(channel, "controlplane")
     return process
 
 

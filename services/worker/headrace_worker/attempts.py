@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from headrace.v1 import worker_pb2
+from headrace_worker.execution.step_log import SequenceNotes
 from headrace_worker.mailbox import Mailbox
 
 
@@ -36,6 +37,13 @@ class Attempt:
     accepted: worker_pb2.Accepted | None = None
     finals: list[worker_pb2.Final] = field(default_factory=list)
     choices: list[Tally] = field(default_factory=list)
+    # For its spans: Unix times, what it met, and what its choices saw.
+    submitted_ns: int = 0
+    ended_ns: int = 0
+    num_waiting_before: int = 0
+    pool_pressure: float = 0.0
+    binding: tuple[str, float] | None = None
+    notes: dict[int, SequenceNotes] = field(default_factory=dict)
 
     @property
     def key(self) -> tuple[str, int]:

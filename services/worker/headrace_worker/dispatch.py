@@ -15,6 +15,7 @@ from collections.abc import Callable
 from itertools import islice
 
 from headrace.v1 import worker_pb2
+from headrace_kit.tracing import SPANS
 from headrace_worker import frames, records
 from headrace_worker.attempts import Attempt, Attempts
 from headrace_worker.books import Books
@@ -25,6 +26,8 @@ from headrace_worker.orphans import Orphans
 from headrace_worker.replica import Replica
 from headrace_worker.scheduling.cancel import Cancel
 from headrace_worker.scheduling.events import Accepted, Event, Finished, Progress, Refused, Tokens
+from headrace_worker.spans import spans_of
+from headrace_worker.step_records import StepRecords
 from headrace_worker.submission import Fault, read_submit
 
 log = logging.getLogger(__name__)
@@ -40,6 +43,7 @@ class Dispatch:
     ) -> None:
         self.attempts = Attempts()
         self.books = Books()
+        self.steps = StepRecords(replica.config.max_running)
         self.orphans = Orphans()
         self.num_decisions = 0
         self._decisions: deque[str] = deque(maxlen=_MAX_DECISIONS)
@@ -72,7 +76,7 @@ class Dispatch:
             if not isinstance(request, Fault) and not self.attempts.are_free(mailbox, _wire_range(submit)):
                 request = Fault("handle", "a choice of this Attach has it already")
             if not isinstance(request, Fault):
-                self.attempts.add(Attempt(submit, handle, self._gateways[mailbox], mailbox))
+                self._add(Attempt(submit, handle, self._gateways[mailbox], mailbox))
                 self.books.submitted()
                 self._note_decision(submit.decision_id)
                 self._send(Submit(request))
@@ -97,12 +101,15 @@ class Dispatch:
             attempt = self.attempts.find(ref.response_id, ref.attempt)
             if attempt is not None and attempt.ended and attempt.mailbox in (mailbox, None):
                 self.books.acknowledged(attempt)
+                if ref.traced:
+                    self._let_spans_go(attempt)
                 self._forget(attempt)
 
     def deliver(self, output: EngineOutput) -> None:
         """What an engine step brought, each to its mailbox."""
         self._replica.note_load(output.load)
-        records.record_load(output.load, self._replica.page_bytes)
+        self.steps.note(output)
+        records.record_load(output.load, self._replica.page_bytes, self._replica.config.page_tokens)
         if output.step_model is not None:
             self._replica.note_step_model(output.step_model)
         for imbalance in output.imbalances:
@@ -173,8 +180,11 @@ class Dispatch:
                 handle = attempt.wire_handle(event.handle)
                 mailbox.put_tokens(handle, event.token_ids, frames.to_logprobs(event))
         elif isinstance(event, Finished):
+            if event.handle in output.notes:
+                attempt.notes[event.choice] = output.notes[event.handle]
             self._end_choice(attempt, frames.to_final(event, attempt, output.device_s.get(event.handle, 0.0)))
         elif isinstance(event, Accepted):
+            attempt.pool_pressure = output.load.num_promised_pages / max(1, output.load.num_total_pages)
             attempt.accepted = frames.to_accepted(event, attempt, output.pieces.get(event.handle, ()))
             if mailbox is not None:
                 mailbox.put_accepted(attempt.accepted)
@@ -194,6 +204,7 @@ class Dispatch:
         assert not tally.ended, f"choice {final.choice} of {attempt.key} ended twice"
         tally.ended = True
         attempt.finals.append(final)
+        attempt.ended_ns = time.time_ns()
         records.record_final(final)
         self.books.ended(final)
         if final.kind == worker_pb2.FINAL_KIND_FAILED:
@@ -203,6 +214,18 @@ class Dispatch:
             attempt.mailbox.put_final(final)
         elif attempt.ended:
             self.offer_orphans()
+
+    def _add(self, attempt: Attempt) -> None:
+        attempt.submitted_ns = time.time_ns()
+        attempt.num_waiting_before = self._replica.load.num_waiting if self._replica.load is not None else 0
+        self.attempts.add(attempt)
+
+    def _let_spans_go(self, attempt: Attempt) -> None:
+        """Its trace is kept: the times that its finals carry become spans."""
+        if (binding := self.steps.binding) is not None:
+            attempt.binding = binding.resource.value, round(binding.share, 4)
+        for span in spans_of(attempt, self._replica):
+            SPANS.end(span)
 
     def _orphan(self, attempt: Attempt) -> None:
         self.attempts.detach(attempt)

@@ -28,17 +28,28 @@ _utilization = telemetry.gauge("worker_reservation_utilization", "Pages used of 
 _imbalances = telemetry.counter("worker_imbalances_total", "Equations that did not balance when the engine was idle")
 
 
-def record_load(load: Load, page_bytes: int) -> None:
+_queue_age = telemetry.gauge("worker_queue_age_seconds", "How long the oldest waiting request has waited")
+_queued_tokens = telemetry.gauge("worker_queued_tokens", "Prompt tokens that wait or are not computed yet")
+_admitted = telemetry.gauge("worker_admitted_tokens", "Tokens of prompt and output promised to running requests")
+_STATES = ("free", "held", "cached", "quarantined")
+_pages_by_state = {state: _pages.labels(state) for state in _STATES}
+_bytes_by_what = {what: _bytes.labels(what) for what in ("pool", "promised", *_STATES)}
+
+
+def record_load(load: Load, page_bytes: int, page_tokens: int) -> None:
     """`page_bytes` are those of one KV page over all layers; 0 where no KV is kept (scripted)."""
+    _queue_age.set(load.oldest_wait_s)
+    _queued_tokens.set(load.num_queued_tokens)
+    _admitted.set(load.num_promised_pages * page_tokens)
     _running.set(load.num_running)
     _waiting.set(load.num_waiting)
     _promised.set(load.num_promised_pages)
-    _bytes.labels("pool").set(load.num_total_pages * page_bytes)
-    _bytes.labels("promised").set(load.num_promised_pages * page_bytes)
-    for state in ("free", "held", "cached", "quarantined"):
+    _bytes_by_what["pool"].set(load.num_total_pages * page_bytes)
+    _bytes_by_what["promised"].set(load.num_promised_pages * page_bytes)
+    for state, pages in _pages_by_state.items():
         num_pages = getattr(load, f"num_{state}_pages")
-        _pages.labels(state).set(num_pages)
-        _bytes.labels(state).set(num_pages * page_bytes)
+        pages.set(num_pages)
+        _bytes_by_what[state].set(num_pages * page_bytes)
     if load.reservation_utilization is not None:
         _utilization.set(load.reservation_utilization)
 

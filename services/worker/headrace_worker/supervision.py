@@ -74,6 +74,7 @@ class Supervision:
             self.replica.note_phase(report)
         elif isinstance(report, Ready):
             self.replica.note_ready(report)
+            self.dispatch.steps.roofline = report.description.roofline
             log.info("engine_ready", extra={"startup_s": report.startup_s, **_sizes(self.replica.describe())})
         elif isinstance(report, PageList):
             self.pages.note_list(report)

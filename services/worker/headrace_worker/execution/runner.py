@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import NamedTuple, TypeAlias
 
+from headrace_worker.perf.step import Roofline
 from headrace_worker.scheduling.plan import Plan, StepResult
 from headrace_worker.scheduling.request import Request
 
@@ -105,6 +106,8 @@ class RunnerDescription:
     pp: int = 1
     # Plans that can be in flight: while the last stage computes one, the first can have the next.
     depth: int = 1
+    # What the card can do with this model; None where nothing is computed on one.
+    roofline: Roofline | None = None
     # Measured all-reduces over one tensor group: bytes and seconds; and the fast-link domains of the devices.
     all_reduce: tuple[tuple[int, float], ...] = ()
     domains: tuple[str, ...] = ()
