@@ -1,7 +1,8 @@
 """`make bench-routing`: what a decision costs, and what the router's choice is worth on the Mooncake trace.
 
 Times are of one run beside an empty call and a pipeline of the same run, so a busy host slows all three. The replay and
-the LRU table are arithmetic. Prints a table, writes benchmarks/results/routing.json.
+the LRU table are arithmetic; the outage is a whole platform. Prints a table, writes benchmarks/results/routing.json.
+About five minutes on two cores: decisions 3, the outage 1.5, the replay 0.5.
 """
 
 import asyncio
@@ -16,20 +17,18 @@ from pathlib import Path
 
 import redis
 
-from benchmarks import report, routing_trace
+from benchmarks import report, routing_outage, routing_trace
 from benchmarks.report import Figure
 from benchmarks.routing_load import Case, Times, measure
 from benchmarks.routing_trace import Scored, Strategy, consistent_hashing, least_loaded, replay_fleet, replay_lru
 
 NUM_ROUNDS = 10
-NUM_CURVE_ROUNDS = 4
+NUM_CURVE_ROUNDS = 3
+OUTAGE_S = 60.0
 CURVE_RATE = 25
 GOLDEN = {1_000: 12_847, 3_000: 18_850, 10_000: 61_046, 30_000: 93_978, 50_000: 102_290, None: 105_710}
 NUM_FLEET = 64
-NOT_HERE = {
-    "control plane stopped for 60 s under load: failed requests": 0,
-    "router, policy, gateway, worker restarted without it: ready from their disk copies": 4,
-}
+PARTS = ("decisions", "replay", "outage")
 
 
 @contextmanager
@@ -119,21 +118,35 @@ def trace_figures() -> list[Figure]:
     return figures
 
 
+async def outage_figures() -> list[Figure]:
+    """A whole platform without its control plane."""
+    seen = await routing_outage.outage(OUTAGE_S)
+    endings = ", ".join(f"{number:,} {ending}" for ending, number in seen.endings.items())
+    times = ", ".join(f"{name} {seconds:.1f} s" for name, seconds in seen.ready_s.items())
+    restarted = "with it still away, restarted one after another and ready again from disk: services of 4"
+    return [
+        Figure(
+            f"control plane stopped for {OUTAGE_S:.0f} s under load: failed requests",
+            seen.num_failed,
+            0,
+            "exactly",
+            endings,
+        ),
+        Figure(restarted, seen.num_restarted_ready, 4, "exactly", baseline=f"until it answered again: {times}"),
+    ]
+
+
 async def run() -> None:
-    load = os.getloadavg()[0]
+    load, marks = os.getloadavg()[0], [time.monotonic()]
     with redis_server() as url:
         figures = await decision_figures(url)
+    marks.append(time.monotonic())
     figures += trace_figures()
-    figures += [
-        Figure(
-            name,
-            None,
-            target,
-            reason="needs the whole platform under load; tests/integration/test_router.py tries the router alone",
-        )
-        for name, target in NOT_HERE.items()
-    ]
-    report.write("routing", figures, f"shared with other work: load average {load:.1f} at the start")
+    marks.append(time.monotonic())
+    figures += await outage_figures()
+    marks.append(time.monotonic())
+    took = [f"{what} {end - start:.0f} s" for what, start, end in zip(PARTS, marks, marks[1:], strict=False)]
+    report.write("routing", figures, f"load average {load:.1f} at the start; {', '.join(took)}")
 
 
 if __name__ == "__main__":

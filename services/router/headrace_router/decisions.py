@@ -3,6 +3,7 @@
 from array import array
 from collections import OrderedDict
 from dataclasses import dataclass
+from itertools import chain
 from math import isnan, nan
 
 from headrace.v1 import response_pb2, routing_pb2
@@ -18,9 +19,9 @@ class Record:
 
     def __init__(self, choice: Choice) -> None:
         candidates = choice.candidates
-        self._refs = tuple(text for each in candidates for text in (each.view.id, each.view.epoch))
+        self._refs = tuple(chain.from_iterable([each.view[:2] for each in candidates]))
         self._width = len(TERMS)
-        self._numbers = array("d", (part for each in candidates for part in each.parts or _NO_PARTS))
+        self._numbers = array("d", list(chain.from_iterable([each.parts or _NO_PARTS for each in candidates])))
         self._filtered = {at: f"{each.why}: {each.detail}" for at, each in enumerate(candidates) if each.why}
         self._picked = next((at for at, each in enumerate(candidates) if each is choice.picked), -1)
 

@@ -38,7 +38,8 @@ class StepCost(NamedTuple):
         num_pairs = num_tokens * num_cached + num_tokens**2 / 2
         seconds = (num_full + (rest > 0)) * self.step + num_tokens * self.tokens + num_pairs * self.attention_pairs
         for knee, cost in self.knees:
-            seconds += cost * (num_full * max(0, chunk_tokens - knee) + max(0, rest - knee))
+            if chunk_tokens > knee:
+                seconds += cost * (num_full * (chunk_tokens - knee) + max(0, rest - knee))
         return seconds
 
     def queue_s(self, num_tokens: int) -> float:

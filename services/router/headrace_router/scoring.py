@@ -175,7 +175,8 @@ def choose(ask: Ask, views: Sequence[View], draw: float) -> Choice:
 
 def num_new_tokens(ask: Ask, view: View) -> int:
     """Prompt tokens to compute there; a full hit recomputes the last one (decision 15)."""
-    return max(1, ask.num_prompt_tokens - view.num_hit_tokens) if ask.num_prompt_tokens else 0
+    num_prompt = ask.num_prompt_tokens
+    return max(1, num_prompt - view.num_hit_tokens) if num_prompt else 0
 
 
 class _Scoring:
@@ -192,42 +193,36 @@ class _Scoring:
         peers = [view for view in fit if view.fresh] or fit
         pools = [view.num_pool_tokens for view in peers]
         self._weighted = all(pools)
-        self._weights = sum(pools) if self._weighted else len(peers)
-        self._num_requests = sum(view.num_requests for view in peers) + 1
+        weights = sum(pools) if self._weighted else len(peers)
+        self._most_per_weight = MOST_OF_MEAN * (sum(view.num_requests for view in peers) + 1) / weights
+        self._num_prompt_tokens, self._num_bound_tokens = ask.num_prompt_tokens, ask.num_bound_tokens
         self._home = max(fit, key=lambda view: _kinship(ask.session, view.id)).id if ask.session else ""
 
     def candidate(self, view: View) -> Candidate:
-        parts = self._parts(view)
-        load, most = view.num_requests + 1, self._most(view)
-        score = sum(parts)
-        if load > most:
-            return Candidate(view, "spread", f"{load} requests, its share is {most:.1f}", score, parts)
-        return Candidate(view, score=score, parts=parts)
+        num_requests = view.num_requests
+        parts = self._parts(view, num_requests)
+        # Requests that it may carry, this one included.
+        most = self._most_per_weight * (view.num_pool_tokens if self._weighted else 1) + SPREAD_SLACK
+        if num_requests + 1 > most:
+            detail = f"{num_requests + 1} requests, its share is {most:.1f}"
+            return Candidate(view, "spread", detail, sum(parts), parts)
+        return Candidate(view, "", "", sum(parts), parts)
 
-    def _parts(self, view: View) -> tuple[float, float, float, float]:
-        ask, cost = self._ask, self._cost(view)
-        num_new = num_new_tokens(ask, view)
-        ttft_s = cost.queue_s(view.num_tokens_ahead) + cost.prefill_s(num_new, ask.num_prompt_tokens - num_new)
-        rows = view.num_requests + ask.n
-        context = (view.num_held_tokens if view.fresh else 0) + view.num_unseen_bound_tokens + ask.num_prompt_tokens
-        memory = 0.0
-        if view.num_pool_tokens:
-            promised = (view.num_promised_tokens if view.fresh else 0) + view.num_unseen_bound_tokens
-            memory = (promised + ask.num_bound_tokens) / view.num_pool_tokens
+    def _parts(self, view: View, num_requests: int) -> tuple[float, float, float, float]:
+        """Runs once per replica and decision: what does not depend on the replica is in the constructor."""
+        cost = self._default if view.cost is UNKNOWN else view.cost
+        num_prompt, num_unseen = self._num_prompt_tokens, view.num_unseen_bound_tokens
+        num_new = num_new_tokens(self._ask, view)
+        held, promised = (view.num_held_tokens, view.num_promised_tokens) if view.fresh else (0, 0)
+        ttft_s = cost.queue_s(view.num_tokens_ahead) + cost.prefill_s(num_new, num_prompt - num_new)
+        decode_s = cost.decode_s(num_requests + self._ask.n, held + num_unseen + num_prompt)
+        pool = view.num_pool_tokens
         return (
             ttft_s / self._scale_s,
-            cost.decode_s(rows, context) / self._inter_token_s,
-            memory,
+            decode_s / self._inter_token_s,
+            (promised + num_unseen + self._num_bound_tokens) / pool if pool else 0.0,
             -SESSION_CREDIT if view.id == self._home else 0.0,
         )
-
-    def _most(self, view: View) -> float:
-        """Requests that it may carry, this one included."""
-        weight = view.num_pool_tokens if self._weighted else 1
-        return MOST_OF_MEAN * self._num_requests * weight / self._weights + SPREAD_SLACK
-
-    def _cost(self, view: View) -> StepCost:
-        return self._default if view.cost is UNKNOWN else view.cost
 
 
 def _kinship(session: str, replica_id: str) -> bytes:
