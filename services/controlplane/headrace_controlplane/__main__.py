@@ -9,6 +9,7 @@ from headrace_controlplane import bootstrap
 from headrace_controlplane.accountant import Accountant
 from headrace_controlplane.admin_servicer import AdminServicer, Office
 from headrace_controlplane.artifacts import Artifacts
+from headrace_controlplane.auditor import Auditor, Sources
 from headrace_controlplane.config import ControlplaneConfig
 from headrace_controlplane.demand import DemandBoard
 from headrace_controlplane.fleet_servicer import FleetServicer, FleetState, reachable
@@ -71,7 +72,8 @@ async def build(config: ControlplaneConfig, host: Host) -> None:
     peers = Peers(host.service_token, host.tls)
     questions = Questions(subscribers, peers)
     accountant = Accountant(lifetimes, ledger, roster, questions)
-    office = Office(state, gate, questions, foreman, accountant)
+    auditor = Auditor(Sources(subscribers, peers, questions, roster.registry, lifetimes))
+    office = Office(state, gate, questions, foreman, accountant, auditor)
     fleet_pb2_grpc.add_FleetServicer_to_server(FleetServicer(state, host.draining), host.grpc)
     fleet_pb2_grpc.add_AdminServicer_to_server(AdminServicer(office), host.grpc)
     host.health.add("store")
@@ -80,6 +82,7 @@ async def build(config: ControlplaneConfig, host: Host) -> None:
     host.tasks.start("roster_store", roster.store)
     host.tasks.start("foreman", foreman.run)
     host.tasks.start("lifetimes", accountant.keep)
+    host.tasks.start("audit", auditor.run)
 
     async def close() -> None:
         store.close()

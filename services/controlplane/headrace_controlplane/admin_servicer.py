@@ -3,7 +3,7 @@
 import asyncio
 import logging
 from collections.abc import AsyncIterator
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import grpc
@@ -12,6 +12,7 @@ from headrace.v1 import fleet_pb2, fleet_pb2_grpc
 from headrace_controlplane import keys
 from headrace_controlplane.accountant import Accountant
 from headrace_controlplane.admin_gate import AdminGate
+from headrace_controlplane.auditor import Auditor
 from headrace_controlplane.fleet import diff
 from headrace_controlplane.fleet.file import parse
 from headrace_controlplane.fleet.problems import InvalidFleet
@@ -36,6 +37,7 @@ class Office:
     questions: Questions
     foreman: Foreman
     accountant: Accountant
+    auditor: Auditor
 
 
 class AdminServicer(fleet_pb2_grpc.AdminServicer):
@@ -159,7 +161,10 @@ class AdminServicer(fleet_pb2_grpc.AdminServicer):
         return await self._office.accountant.report(request)
 
     async def Audit(self, request: Any, context: Any) -> Any:
-        await self._not_yet(context, "Audit", "the balance of the fleet")
+        self._enter(context, "Audit")
+        found = await self._office.auditor.audit()
+        rows = [fleet_pb2.AuditRow(**asdict(one)) for one in found]
+        return fleet_pb2.AuditReport(balanced=all(one.balanced for one in found), rows=rows)
 
     async def GetTrace(self, request: Any, context: Any) -> Any:
         await self._not_yet(context, "GetTrace", "reading traces")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 
 from headrace.v1 import fleet_pb2, response_pb2, worker_pb2
 from headrace_worker.attempts import Attempt, Attempts
@@ -66,16 +66,27 @@ class Books:
         if load is not None:
             pages = load.num_free_pages + load.num_cached_pages + load.num_held_pages + load.num_quarantined_pages
             rows.append(_row("pages = free + cached + held + quarantined", load.num_total_pages, pages))
+        kept_tokens = Counter[str]()
+        for one in kept:
+            kept_tokens[one.submit.replica_epoch] += _generated(one)
         tokens = [
             fleet_pb2.EpochTokens(
-                replica=response_pb2.ReplicaRef(id=replica.id, epoch=epoch), num_generated_tokens=count
+                replica=response_pb2.ReplicaRef(id=replica.id, epoch=epoch),
+                num_generated_tokens=self._handed_over.get(epoch, 0),
+                num_kept_tokens=kept_tokens[epoch],
             )
-            for epoch, count in self._handed_over.items()
+            for epoch in {replica.epoch, *self._handed_over, *kept_tokens}
         ]
         component = f"worker {replica.id}@{replica.epoch}"
         return fleet_pb2.GetBooksResponse(
             component=component, rows=rows, tokens=tokens, num_attempts=sum(not one.ended for one in kept)
         )
+
+
+def _generated(attempt: Attempt) -> int:
+    """So far, over all choices."""
+    in_finals = sum(final.num_generated_tokens for final in attempt.finals)
+    return in_finals + sum(choice.num_generated for choice in attempt.choices if not choice.ended)
 
 
 def _row(equation: str, left: int, right: int) -> fleet_pb2.AuditRow:

@@ -10,6 +10,7 @@ import grpc
 from headrace_cli.client import StreamBroken
 from headrace_cli.platform.state_dir import CommandError
 from headrace_cli.verbs import (
+    audit,
     certs,
     chat,
     conformance,
@@ -41,6 +42,7 @@ VERBS: dict[str, ModuleType] = {
     "quota": quota,
     "usage": usage,
     "cost": cost,
+    "audit": audit,
     "route": route,
     "certs": certs,
     "conformance": conformance,

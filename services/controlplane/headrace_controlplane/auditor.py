@@ -1,0 +1,188 @@
+"""Reads the books of every process and says whether they balance, when asked and now and then by itself."""
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from itertools import chain
+
+import grpc
+
+from headrace.v1 import fleet_pb2, fleet_pb2_grpc, policy_pb2
+from headrace_controlplane.audit import Equation, Fleet, Process, Reading, Tokens, audit
+from headrace_controlplane.lifetimes import Lifetimes
+from headrace_controlplane.peers import Peers
+from headrace_controlplane.questions import Questions
+from headrace_controlplane.registry import Registry
+from headrace_controlplane.subscribers import Subscribers
+from headrace_controlplane.tallies import Tallies
+from headrace_kit import telemetry
+from headrace_kit.errors import HeadraceError
+
+log = logging.getLogger(__name__)
+EVERY_S = 60.0
+_ASK_S = 5.0
+_TRIES, _BETWEEN_S = 6, 1.0
+_READINGS, _APART_S = 4, 0.1
+# Rows that were settled by another clock a moment before the last reading ended are read again.
+_OVERLAP_MS = 10_000
+_unbalanced = telemetry.gauge("audit_unbalanced", "Equations of the last audit that did not balance")
+_audits = telemetry.counter("audits_total", "Audits of the fleet by result", ["result"])
+
+
+@dataclass(frozen=True)
+class Sources:
+    """Who is asked."""
+
+    subscribers: Subscribers
+    peers: Peers
+    questions: Questions
+    registry: Registry
+    lifetimes: Lifetimes
+
+
+@dataclass
+class _Asked:
+    """Answers of one service, and who gave none."""
+
+    books: list[fleet_pb2.GetBooksResponse] = field(default_factory=list)
+    silent: list[str] = field(default_factory=list)
+
+
+class Auditor:
+    """``run`` is for ``host.tasks.start``; one audit at a time. ``wall`` is Unix time in seconds."""
+
+    def __init__(self, sources: Sources, wall: Callable[[], float] = time.time) -> None:
+        self._sources, self._wall = sources, wall
+        self._tallies, self._read_to_ms = Tallies(), 0
+        self._lock = asyncio.Lock()
+
+    async def run(self) -> None:
+        """For ever, EVERY_S apart."""
+        while True:
+            await asyncio.sleep(EVERY_S)
+            try:
+                broken = [one for one in await self.audit() if not one.balanced]
+            except HeadraceError as error:
+                _audits.labels("failed").inc()
+                log.warning("audit_failed", extra={"detail": error.message})
+                continue
+            for one in broken:
+                extra = {"component": one.component, "equation": one.equation, "left": one.left, "right": one.right}
+                log.error("books_do_not_balance", extra=extra)
+
+    async def audit(self) -> list[Equation]:
+        """Every equation. What does not balance is looked at again: a settlement may be on its way."""
+        async with self._lock:
+            for left in reversed(range(_TRIES)):
+                found = await self._once()
+                num_broken = sum(not one.balanced for one in found)
+                if not num_broken or not left:
+                    break
+                await asyncio.sleep(_BETWEEN_S)
+        _unbalanced.set(num_broken)
+        _audits.labels("unbalanced" if num_broken else "balanced").inc()
+        return found
+
+    async def _once(self) -> list[Equation]:
+        workers = await self._workers()
+        await self._read_journal({_process(one) for one in _tokens(workers)} | self._live(), bool(workers.silent))
+        after = await self._workers()
+        readings: list[Reading] = []
+        own: list[Equation] = []
+        for _ in range(_READINGS):
+            gateways, policies, routers = [await self._ask(name) for name in ("gateway", "policy", "router")]
+            readings.append(_reading(gateways, policies, routers))
+            own = [*_own(after), *_own(gateways), *_own(policies), *_own(routers)]
+            if len(readings) > 1 and _is_still(readings[-1]):
+                break
+            await asyncio.sleep(_APART_S)
+        return audit(Fleet(own, readings, self._compare(workers, after)))
+
+    def _compare(self, before: _Asked, after: _Asked) -> dict[Process, Tokens]:
+        upper = {_process(one): one.num_generated_tokens + one.num_kept_tokens for one in _tokens(after)}
+        return {
+            _process(one): Tokens(one.num_generated_tokens, self._tallies.of(_process(one)), upper[_process(one)])
+            for one in _tokens(before)
+            if _process(one) in upper
+        }
+
+    async def _read_journal(self, live: set[Process], keep_all: bool) -> None:
+        """From where the last reading ended; the first begins with the oldest process that lives."""
+        now_ms = int(self._wall() * 1000)
+        start = self._read_to_ms or self._born_ms(live, now_ms)
+        query = policy_pb2.UsageQuery(from_ms=max(0, start - _OVERLAP_MS), to_ms=0)
+        rows = [row async for row in self._sources.questions.usage(query)]
+        self._tallies.add(rows, live, forget=not keep_all)
+        self._read_to_ms = now_ms
+
+    def _born_ms(self, live: set[Process], now_ms: int) -> int:
+        segments = self._sources.lifetimes.between(0, now_ms)
+        return min((one.from_ms for one in segments if (one.replica_id, one.epoch) in live), default=0)
+
+    def _live(self) -> set[Process]:
+        return {(record.id, record.epoch) for record in self._sources.registry.records()}
+
+    async def _workers(self) -> _Asked:
+        ready = ("ready", "degraded", "draining")
+        return await self._ask_all(
+            [record.endpoint for record in self._sources.registry.records() if record.state in ready], "worker"
+        )
+
+    async def _ask(self, service: str) -> _Asked:
+        return await self._ask_all(self._sources.subscribers.endpoints(service), service)
+
+    async def _ask_all(self, endpoints: Sequence[str], service: str) -> _Asked:
+        asked = _Asked()
+        for endpoint, answer in zip(
+            endpoints,
+            await asyncio.gather(*(self._books(endpoint, service) for endpoint in endpoints)),
+            strict=True,
+        ):
+            if answer is None:
+                asked.silent.append(f"{service} {endpoint}")
+            else:
+                asked.books.append(answer)
+        return asked
+
+    async def _books(self, endpoint: str, service: str) -> fleet_pb2.GetBooksResponse | None:
+        stub = fleet_pb2_grpc.BookkeepingStub(self._sources.peers.channel(endpoint, service))
+        try:
+            return await stub.GetBooks(fleet_pb2.GetBooksRequest(), timeout=_ASK_S)  # type: ignore[no-any-return]
+        except grpc.aio.AioRpcError as error:
+            log.warning("books_not_told", extra={"service": service, "endpoint": endpoint, "detail": error.details()})
+            return None
+
+
+def _own(asked: _Asked) -> list[Equation]:
+    """A process that does not answer is an equation that does not balance."""
+    told = [
+        Equation(book.component, row.equation, row.left, row.right, row.balanced)
+        for book in asked.books
+        for row in book.rows
+    ]
+    return told + [Equation(name, "tells its books", 0, 1, False) for name in asked.silent]
+
+
+def _tokens(asked: _Asked) -> Iterable[fleet_pb2.EpochTokens]:
+    return chain.from_iterable(book.tokens for book in asked.books)
+
+
+def _process(one: fleet_pb2.EpochTokens) -> Process:
+    return one.replica.id, one.replica.epoch
+
+
+def _reading(gateways: _Asked, policies: _Asked, routers: _Asked) -> Reading:
+    """Policies share one store: each tells the whole."""
+    return Reading(
+        held_by_gateways=sum(book.num_reservations for book in gateways.books),
+        given_by_policy=max((book.num_reservations for book in policies.books), default=0),
+        attempts_of_gateways=sum(book.num_attempts for book in gateways.books),
+        attempts_of_routers=sum(book.num_attempts for book in routers.books),
+        settlements_waiting=sum(book.num_waiting for book in gateways.books),
+    )
+
+
+def _is_still(one: Reading) -> bool:
+    return one.held_by_gateways == one.given_by_policy and one.attempts_of_gateways == one.attempts_of_routers
