@@ -12,6 +12,7 @@ from headrace_gateway.config import GatewayConfig
 from headrace_gateway.front import Front
 from headrace_gateway.http.app import build_app
 from headrace_gateway.http.protocol import BoundedProtocol
+from headrace_gateway.instruments import Instruments
 from headrace_gateway.orphans import OrphanSettler
 from headrace_gateway.outbox import Outbox
 from headrace_gateway.prepare import Preparer
@@ -20,6 +21,7 @@ from headrace_gateway.servicer import InferenceServicer
 from headrace_gateway.services import Services
 from headrace_gateway.sessions import Sessions
 from headrace_gateway.settler import Settler
+from headrace_gateway.trace_draw import TraceDraw
 from headrace_gateway.upstreams.policy import PolicyClient
 from headrace_gateway.upstreams.router import RouterClient
 from headrace_gateway.upstreams.screen import ScreenClient
@@ -38,10 +40,16 @@ async def build(config: GatewayConfig, host: Host) -> None:
         connect(target, token=host.service_token, peer=peer, tls=host.tls) for peer, target in targets.items()
     )
     catalog = Catalog(controlplane, config.state_dir / "cards")
+    instruments = Instruments(TraceDraw(config.trace_share, config.trace_per_s))
+
+    def apply(section: snapshot_pb2.GatewaySection) -> None:
+        catalog.apply(section)
+        instruments.apply(section)
+
     snapshots = SnapshotClient(
         controlplane,
         snapshot_pb2.GatewaySection,
-        catalog.apply,
+        apply,
         service="gateway",
         instance=host.instance,
         state_dir=config.state_dir,
@@ -64,6 +72,7 @@ async def build(config: GatewayConfig, host: Host) -> None:
         renewals=renewals,
         buffers=Buffers(config.max_buffered_bytes),
         sessions=sessions,
+        instruments=instruments,
         books=Books(host.instance, sessions, settler, renewals),
     )
     front = Front(services, catalog, Preparer(catalog, config.max_body_bytes), config.max_total_s)
@@ -71,6 +80,7 @@ async def build(config: GatewayConfig, host: Host) -> None:
     listen(config, host, front)
     for close in (controlplane.close, policy_channel.close, router_channel.close, workers.close, settler.flush):
         host.on_close(close)
+    host.export_spans(controlplane, "controlplane")
     start_tasks(host, services, catalog, snapshots)
     host.tasks.start("replicas", lambda: workers.follow(controlplane, host.instance))
     host.on_drain(lambda: drain(front, services, config.drain_s))
@@ -83,6 +93,8 @@ def listen(config: GatewayConfig, host: Host, front: Front) -> None:
         tls = KeyPair(config.public_tls_cert, config.public_tls_key)
     public = host.add_public_listener("public_grpc", config.public_grpc_listen, tls=tls)
     inference_pb2_grpc.add_InferenceServicer_to_server(InferenceServicer(front), public)
+    # Said at once, so that clients that wait for a gateway wait for the next one; what runs gets its time all the same.
+    host.on_drain(lambda: public.stop(config.drain_s))
     app = build_app(front, host.health, config.max_body_bytes)
     limits = {"http": BoundedProtocol, "timeout_keep_alive": HTTP_IDLE_S}
     host.add_http_listener("public_http", config.public_http_listen, app, tls=tls, **limits)

@@ -1,0 +1,33 @@
+"""A gateway that restarts in order: streams finish, and clients that wait for it notice nothing but the wait."""
+
+import asyncio
+import json
+
+from headrace_cli.client import AsyncClient
+from tests.integration.platform.running_platform import Platform
+
+RUNNING = [{"role": "user", "content": json.dumps(["a", "!rate(20)", "!repeat(40,x)"])}]
+
+
+async def ask(client: AsyncClient) -> str:
+    prompt = [{"role": "user", "content": "hi"}]
+    async with client.generate("scripted", prompt, deadline_s=60.0, wait_for_ready=True) as stream:
+        return await stream.text()
+
+
+async def test_clients_that_wait_for_ready_survive_a_restart(platform: Platform) -> None:
+    async with platform.async_client() as client:
+        assert await ask(client) == "hi"
+        running = client.generate("scripted", RUNNING, deadline_s=60.0)
+        events = aiter(running)
+        while (await anext(events)).WhichOneof("event") != "delta":
+            pass
+        restart = asyncio.create_task(asyncio.to_thread(platform.headrace, "restart", "gateway"))
+        asked = []
+        while not restart.done():
+            asked.append(asyncio.create_task(ask(client)))
+            await asyncio.wait([restart], timeout=0.1)
+        assert (await restart).returncode == 0
+        assert await running.text() == "a" + "x" * 40, "what ran when it began to stop runs to its end"
+        answers = await asyncio.gather(*asked, ask(client))
+    assert len(answers) > 10 and set(answers) == {"hi"}
