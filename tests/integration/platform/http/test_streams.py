@@ -104,8 +104,8 @@ def test_every_chunk_of_many_requests_is_well_formed(http: Http) -> None:
             assert [one["finish_reason"] for one in choices][:-1] == [None] * (len(choices) - 1)
 
 
-def leave_http_stream(platform: Platform) -> None:
-    body = ask(LONG, stream=True)
+def leave_http_stream(platform: Platform, n: int = 1) -> None:
+    body = ask(LONG, stream=True, n=n)
     headers = {"authorization": f"Bearer {platform.api_key}"}
     with (
         httpx.Client(base_url=platform.http, trust_env=False, headers=headers) as client,
@@ -125,6 +125,10 @@ def leave_http_whole(platform: Platform) -> None:
         contextlib.suppress(httpx.ReadTimeout),
     ):
         client.post(CHAT, json=ask(LONG))
+
+
+def leave_many_http_choices(platform: Platform) -> None:
+    leave_http_stream(platform, n=3)
 
 
 def leave_grpc(platform: Platform) -> None:
@@ -148,7 +152,10 @@ def leave_many_choices(platform: Platform) -> None:
 LONG = script("!rate(50)", "!repeat(1000,x)")
 
 
-@pytest.mark.parametrize("leave", [leave_http_stream, leave_http_whole, leave_grpc, leave_many_choices])
+LEAVING = [leave_http_stream, leave_http_whole, leave_grpc, leave_many_choices, leave_many_http_choices]
+
+
+@pytest.mark.parametrize("leave", LEAVING)
 def test_a_client_that_left_holds_nothing(platform: Platform, leave: Any) -> None:
     cancelled = 'responses_total{model="scripted",outcome="cancelled"}'
     before = metric(platform, cancelled)
