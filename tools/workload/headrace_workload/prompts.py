@@ -11,7 +11,7 @@ from random import Random
 
 from headrace_workload.arrival import Segment
 
-_TABLE_SIZE = 1 << 18
+_TABLE_SIZE = 1 << 17
 _WORDS = (
     *("water", "wheel", "mill", "gate", "channel", "stream", "flow", "river", "stone", "grain", "belt", "shaft"),
     *("turn", "lift", "fall", "weir", "pond", "spill", "drop", "steady", "sluice", "bank", "level", "depth"),
@@ -26,7 +26,7 @@ class TokenTable:
         self._low, self._span = num_reserved, vocab_size - num_reserved
         assert self._span > 1, "a vocabulary has ids beyond the reserved ones"
         rng = Random(vocab_size)
-        self._ids = array("I", (rng.randrange(num_reserved, vocab_size) for _ in range(_TABLE_SIZE)))
+        self._ids = array("I", rng.choices(range(num_reserved, vocab_size), k=_TABLE_SIZE))
 
     def ids(self, segments: Iterable[Segment]) -> array[int]:
         """The ids of the segments one after the other."""

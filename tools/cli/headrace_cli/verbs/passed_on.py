@@ -25,6 +25,8 @@ class PassedOn:
 
 PASSED_ON = {
     "plan": PassedOn("what a model, a card and a layout need and can do", "headrace_worker.perf", ("plan",)),
+    "simulate": PassedOn("run a fleet on a virtual clock", "headrace_sim", (), "headrace-sim"),
+    "bench": PassedOn("open-loop load on an OpenAI-style server", "headrace_bench", (), "headrace-bench"),
     "replay": PassedOn("run a recording of the scheduler's inputs again", "headrace_worker.scheduling", ("replay",)),
     "policy": PassedOn("check a safety rule file, or try it on a text", "headrace_policy.rules", (), "headrace-policy"),
 }

@@ -1,0 +1,116 @@
+"""`headrace simulate WORKLOAD --fleet FILE`: run a fleet on a virtual clock and say what its users would have seen."""
+
+import argparse
+import gc
+import json
+import sys
+from collections.abc import Iterable, Sequence
+from itertools import takewhile
+from pathlib import Path
+
+from headrace_controlplane.forecast import ForecastUnavailable, LoadForecaster
+from headrace_sim.assembly import Options
+from headrace_sim.capacity import search_capacity
+from headrace_sim.errors import SimulationError
+from headrace_sim.fleet import SimFleet, parse_fleet
+from headrace_sim.page import to_html
+from headrace_sim.report import to_json, to_table
+from headrace_sim.scaling import Forecaster
+from headrace_sim.simulation import Outcome, Simulation
+from headrace_workload.arrival import Arrival
+from headrace_workload.errors import WorkloadError
+from headrace_workload.source import Source, open_source
+from headrace_workload.traces import TraceOptions, thin
+
+USAGE_ERROR = 2
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """0 for a run that ended (whatever it found), 2 for a file or flag that cannot be used."""
+    flags = _parser().parse_args(arguments)
+    # Jobs come and go by the million and form no cycles: the collector would look through them in vain.
+    gc.set_threshold(200_000, 50, 50)
+    try:
+        source = open_source(flags.workload)
+        fleet = parse_fleet(_read(flags.fleet))
+        outcome = _run(flags, source, fleet)
+    except (WorkloadError, SimulationError, ForecastUnavailable) as error:
+        print(f"headrace simulate: {error}", file=sys.stderr)
+        return USAGE_ERROR
+    summary = to_json(outcome)
+    print(json.dumps(summary, indent=2) if flags.json else to_table(summary))
+    if flags.html:
+        Path(flags.html).write_text(to_html(f"{source.name} on {Path(flags.fleet).name}", summary), encoding="utf-8")
+    return 0
+
+
+def _run(flags: argparse.Namespace, source: Source, fleet: SimFleet) -> Outcome:
+    options = Options(
+        seed=flags.seed,
+        fast_forward=not flags.exact,
+        shares_prefixes=_shares_prefixes(source),
+        cache_blind=flags.cache_blind,
+    )
+    capacities: dict[str, float] = {}
+    for name, pool in fleet.pools.items():
+        scaling = pool.section.scaling
+        if scaling is not None and scaling.capacity is None:
+            if source.spec is None:
+                raise SimulationError(f"simulation.pools.{name}.scaling.capacity must be given for a trace")
+            capacities[name] = search_capacity(fleet, name, source.spec, flags.seed).tokens_per_s
+    return Simulation(fleet, options, _forecasters(fleet), capacities).run(_arrivals(flags, source))
+
+
+def _arrivals(flags: argparse.Namespace, source: Source) -> Iterable[Arrival]:
+    options = TraceOptions(model=flags.model or "", start_s=flags.start_s, max_output=flags.max_output or 0)
+    arrivals: Iterable[Arrival] = source.arrivals(flags.seed, options)
+    if flags.for_s is not None:
+        arrivals = takewhile(lambda each: each.at_s < flags.for_s, arrivals)
+    return arrivals if flags.thin is None else thin(arrivals, flags.thin, flags.seed)
+
+
+def _forecasters(fleet: SimFleet) -> dict[str, Forecaster]:
+    found: dict[str, Forecaster] = {}
+    for name, pool in fleet.pools.items():
+        scaling = pool.section.scaling
+        if scaling is not None and scaling.forecast:
+            found[name] = LoadForecaster(scaling.forecast_quantile)
+    return found
+
+
+def _shares_prefixes(source: Source) -> bool:
+    """Whether two prompts may begin alike; of a trace nobody knows before it was read."""
+    return source.spec is None or any(kind.sessions or kind.prefix for kind in source.spec.kinds)
+
+
+def _read(path: str) -> str:
+    try:
+        return Path(path).read_text(encoding="utf-8")
+    except (OSError, ValueError) as error:
+        raise SimulationError(f"--fleet: {path} cannot be read: {error}") from None
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="headrace simulate", description="Run a fleet on a virtual clock.")
+    add = parser.add_argument
+    add(
+        "workload",
+        metavar="WORKLOAD",
+        help="a preset such as chat-burst, a YAML or JSON file, or a trace",
+    )
+    add("--fleet", required=True, metavar="FILE", help="fleet.yaml; its section `simulation` says what cards cannot")
+    add("--seed", type=int, default=0, metavar="N", help="of arrivals and of ties between replicas (0)")
+    add("--exact", action="store_true", help="plan every step, also where nobody enters or leaves")
+    add("--cache-blind", action="store_true", help="route as if no replica had cached anything")
+    add("--for-s", type=float, metavar="S", help="only arrivals of the first so many seconds")
+    add("--start-s", type=float, default=0.0, metavar="S", help="of a trace: leave out what is before")
+    add("--thin", type=float, metavar="SHARE", help="keep this share of the arrivals")
+    add("--model", metavar="M", help="of a trace: the model that its requests ask for")
+    add("--max-output", type=int, metavar="N", help="of a trace: the output limit that its requests declare")
+    add("--html", metavar="FILE", help="write a page with plots")
+    add("--json", action="store_true", help="JSON instead of a table")
+    return parser
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,72 @@
+"""What one replica of a pool can carry within its budgets: found by running it, not by a formula.
+
+Bisection over the arrival rate of a workload's own mix at one replica, until attainment falls below the target of its
+class. Deterministic by seed.
+"""
+
+from dataclasses import dataclass, replace
+
+from headrace_sim.assembly import Options
+from headrace_sim.books import Column
+from headrace_sim.fleet import SimFleet, SimulationSection
+from headrace_sim.simulation import Simulation
+from headrace_workload.arrivals import Phase
+from headrace_workload.generate import generate
+from headrace_workload.lengths import mean
+from headrace_workload.spec import Kind, Workload
+
+_STEPS = 7
+_FIRST_RPS = 1.0
+_MOST_RPS = 4096.0
+
+
+@dataclass(frozen=True)
+class Capacity:
+    """Requests and declared tokens per second of one replica."""
+
+    requests_per_s: float
+    tokens_per_s: float
+
+
+def search_capacity(fleet: SimFleet, pool: str, workload: Workload, seed: int = 0, for_s: float = 60.0) -> Capacity:
+    """The highest rate, within one part in a hundred, at which one replica of `pool` meets its classes' targets."""
+    alone = _alone(fleet, pool)
+    model = fleet.pools[pool].settings.model
+    kinds = tuple(kind for kind in workload.kinds if kind.model in (model, ""))
+    assert kinds, "a pool's capacity is asked for by a workload that uses it"
+    low, high = 0.0, _FIRST_RPS
+    while high < _MOST_RPS and _meets(alone, kinds, high, seed, for_s):
+        low, high = high, high * 2
+    for _ in range(_STEPS):
+        middle = (low + high) / 2
+        if _meets(alone, kinds, middle, seed, for_s):
+            low = middle
+        else:
+            high = middle
+    return Capacity(low, low * _mean_tokens(kinds))
+
+
+def _alone(fleet: SimFleet, pool: str) -> SimFleet:
+    """One replica, nothing else, no faults, no scaling."""
+    found = fleet.pools[pool]
+    settings = replace(found.settings, min=1, max=1, warm_reserve=0)
+    single = replace(found, settings=settings, section=replace(found.section, scaling=None))
+    return SimFleet(fleet.fleet, {pool: single}, SimulationSection())
+
+
+def _meets(fleet: SimFleet, kinds: tuple[Kind, ...], rps: float, seed: int, for_s: float) -> bool:
+    workload = Workload("capacity", (Phase(for_s, rps, rps),), kinds)
+    shares = any(kind.sessions or kind.prefix for kind in kinds)
+    outcome = Simulation(fleet, Options(seed, shares_prefixes=shares)).run(generate(workload, seed))
+    classes = fleet.fleet.classes
+    return all(_share(column) >= classes[name].target for (_, name), column in outcome.books.columns.items())
+
+
+def _share(column: Column) -> float:
+    return sum(column.met) / len(column.met) if column.met else 1.0
+
+
+def _mean_tokens(kinds: tuple[Kind, ...]) -> float:
+    """Declared tokens of a request, sessions' growth left out."""
+    weights = sum(kind.weight for kind in kinds)
+    return sum(kind.weight * (mean(kind.prompt) + kind.max_output) for kind in kinds) / weights

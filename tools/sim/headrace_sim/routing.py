@@ -1,0 +1,170 @@
+"""Which replica: production's score over views of the simulated replicas, as old as load reports are.
+
+The dispatcher around the score (hold while none is ready, refuse with a reason) is asynchronous in production; here it
+is the same decisions on the virtual clock. Knows no quota and no step.
+"""
+
+from collections import OrderedDict
+from collections.abc import Callable, Iterable
+from random import Random
+
+from headrace_router.deadlines import Budget, queue_deadline
+from headrace_router.in_flight import InFlight, Sent
+from headrace_router.prediction import StepCost
+from headrace_router.scoring import Ask, Candidate, Choice, View, choose, num_new_tokens
+from headrace_sim.clock import Clock
+from headrace_sim.job import Job
+from headrace_sim.prefix_map import PrefixMap
+from headrace_sim.replica import Replica
+from headrace_worker.scheduling.load import report_load
+
+# A worker reports a changed load after this time at the latest (worker/watch.py).
+REPORT_S = 0.05
+
+
+class Seat:
+    """What the router knows of one replica: the view of its last report, and what was sent since."""
+
+    __slots__ = ("classes", "cost", "decisions", "model", "replica", "reported_s", "view")
+
+    def __init__(self, replica: Replica, model: str, classes: tuple[str, ...], cost: StepCost) -> None:
+        self.replica, self.model, self.classes, self.cost = replica, model, classes, cost
+        self.reported_s = float("-inf")
+        self.decisions: list[str] = []
+        self.view: View | None = None
+
+
+class Router:
+    """All routers in one: they see the same reports. `draws` makes ties deterministic by seed."""
+
+    def __init__(self, clock: Clock, draws: Random, prefixes: PrefixMap | None, is_cache_blind: bool = False) -> None:
+        self._clock, self._draws, self._prefixes = clock, draws, prefixes
+        self._is_cache_blind = is_cache_blind
+        self._seats: dict[str, OrderedDict[str, Seat]] = {}
+        self._in_flight = InFlight()
+        self._num_decisions = 0
+
+    def add(self, seat: Seat) -> None:
+        self._seats.setdefault(seat.model, OrderedDict())[seat.replica.id] = seat
+        if self._prefixes is not None:
+            self._prefixes.drop(seat.replica.id)
+
+    def remove(self, replica_id: str) -> None:
+        for seats in self._seats.values():
+            seats.pop(replica_id, None)
+        self._in_flight.drop_replica(replica_id)
+        if self._prefixes is not None:
+            self._prefixes.drop(replica_id)
+
+    def seats(self, model: str) -> Iterable[Seat]:
+        return self._seats.get(model, {}).values()
+
+    def choose(self, ask: Ask, job: Job) -> Choice:
+        """Production's decision over the views as they stand now."""
+        now = self._clock.now
+        hits: dict[str, int] = {}
+        if self._prefixes is not None and not self._is_cache_blind:
+            hits = self._prefixes.hits(job.prompt_ids, self._seats.get(ask.model, ()))
+        views = [self._view(seat, now, hits.get(seat.replica.id, 0)) for seat in self.seats(ask.model)]
+        return choose(ask, views, self._draws.random())
+
+    def wait_s(self, ask: Ask, choice: Choice, left_s: float) -> float | None:
+        """The queue deadline at the picked replica; None if the prompts ahead take longer, wherever it went."""
+        views = (each.view for each in choice.candidates if each.parts)
+        if not any(view.queue_s <= _deadline_s(ask, view, left_s) for view in views):
+            return None
+        assert choice.picked is not None, "there is somebody to wait at"
+        return _deadline_s(ask, choice.picked.view, left_s)
+
+    def sent(self, ask: Ask, picked: Candidate, job: Job) -> Replica:
+        """Count the decision as unseen until a report would list it."""
+        view = picked.view
+        self._num_decisions += 1
+        job.decision_id = str(self._num_decisions)
+        seat = self._seats[ask.model][view.id]
+        seat.decisions.append(job.decision_id)
+        new = num_new_tokens(ask, view)
+        self._in_flight.add(Sent(job.decision_id, view.id, "1", self._clock.now, new, ask.num_bound_tokens))
+        return seat.replica
+
+    def ended(self, job: Job) -> None:
+        self._in_flight.release(job.decision_id)
+
+    def _view(self, seat: Seat, now: float, num_hit_tokens: int) -> View:
+        view = seat.view
+        if view is None or now - seat.reported_s >= REPORT_S or view.state != seat.replica.state:
+            view = self._report(seat, now)
+        if seat.decisions:
+            unseen = self._in_flight.unseen(seat.replica.id, now)
+            view = view._replace(
+                num_unseen=unseen.num_requests,
+                num_unseen_tokens=unseen.num_new_tokens,
+                num_unseen_bound_tokens=unseen.num_bound_tokens,
+            )
+        return view._replace(num_hit_tokens=num_hit_tokens) if num_hit_tokens else view
+
+    def _report(self, seat: Seat, now: float) -> View:
+        replica = seat.replica
+        self._in_flight.seen(replica.id, seat.decisions)
+        seat.decisions.clear()
+        seat.reported_s = now
+        limits, load = replica.make.limits, report_load(replica.scheduler, now)
+        page = limits.page_tokens
+        seat.view = View(
+            *(replica.id, "1", seat.model, "1", "both", seat.classes, True, True, limits.max_sequence_tokens),
+            *(load.num_running, load.num_waiting, limits.max_waiting, load.num_queued_tokens),
+            *(load.num_held_pages * page, load.num_promised_pages * page, load.num_total_pages * page),
+            state="ready" if replica.state == "ready" else replica.state,
+            num_in_flight=self._in_flight.num_open(replica.id),
+            num_recent_tokens=self._in_flight.num_recent_tokens(replica.id, now),
+            cost=seat.cost,
+        )
+        if self._prefixes is not None:
+            self._prefixes.take(replica.id, replica.scheduler.pool.events.drain())
+        return seat.view
+
+
+def _deadline_s(ask: Ask, view: View, left_s: float) -> float:
+    new = num_new_tokens(ask, view)
+    predicted_s = view.cost.prefill_s(new, ask.num_prompt_tokens - new)
+    return queue_deadline(ask.budget, predicted_s, left_s=left_s).wait_s
+
+
+class HoldRoom:
+    """Requests of one model while no replica is ready: at most `most`, each for at most its own time (decision 16)."""
+
+    def __init__(self, clock: Clock, most: int, on_expired: Callable[[Job], None]) -> None:
+        self._clock, self._most, self._on_expired = clock, most, on_expired
+        self._held: OrderedDict[Job, float] = OrderedDict()
+
+    def __len__(self) -> int:
+        return len(self._held)
+
+    @property
+    def oldest_s(self) -> float | None:
+        """Since when the longest held one is here."""
+        return next(iter(self._held.values()), None)
+
+    def hold(self, job: Job, for_s: float) -> bool:
+        """False if there is no room."""
+        if len(self._held) >= self._most:
+            return False
+        self._held[job] = self._clock.now
+        self._clock.after(for_s, self._expire, job, self._clock.now)
+        return True
+
+    def take(self) -> list[Job]:
+        """All of them, in order: somebody is ready."""
+        jobs = list(self._held)
+        self._held.clear()
+        return jobs
+
+    def _expire(self, job: Job, since_s: float) -> None:
+        if self._held.get(job) == since_s:
+            del self._held[job]
+            self._on_expired(job)
+
+
+def budget_of(ttft_ms: int, max_queue_ms: int, reserve_ms: int, inter_token_ms: int) -> Budget:
+    """A class of fleet.yaml in seconds."""
+    return Budget(ttft_ms / 1000, max_queue_ms / 1000, reserve_ms / 1000, inter_token_ms / 1000)

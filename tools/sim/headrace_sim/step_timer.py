@@ -1,0 +1,72 @@
+"""How long a step takes, by the roofline, for millions of steps: what repeats is remembered, the rest is arithmetic.
+
+A step is matrix products over all its rows, the output over the rows that sample, and attention. The first two depend
+on one whole number each; attention is a closed formula of contexts. Together they are `Roofline.step_time_s`.
+"""
+
+from collections.abc import Sequence
+
+from headrace_worker.perf.attention import Heads, Prefill, decode_time_s, prefill_time_s
+from headrace_worker.perf.step import Roofline, StepLoad
+
+# Above this, products run in tiles of rows anyway.
+_EXACT_ROWS = 512
+_TILE_ROWS = 16
+
+
+class StepTimer:
+    """Steps of one replica; `host_s` is added to each for what the host does between steps."""
+
+    def __init__(self, roofline: Roofline, host_s: float = 0.0, slowness: float = 1.0) -> None:
+        self._roofline, self._host_s, self._slowness = roofline, host_s, slowness
+        shape, layout = roofline.shape, roofline.layout
+        self._heads = Heads(
+            shape.num_heads // layout.tensor, layout.kv_heads_per_rank(shape), shape.head_dim, roofline.kv.num_bytes
+        )
+        self._attention = roofline.efficiency.attention(roofline.kv)
+        windowed = shape.num_window_layers
+        self._spans = [(shape.num_layers - windowed, None), (windowed, shape.sliding_window)]
+        self._rows: dict[int, float] = {}
+        self._outputs: dict[int, float] = {}
+
+    def step_s(self, chunks: Sequence[tuple[int, int]], num_decodes: int, num_context_tokens: int) -> float:
+        """Seconds of a step of prompt chunks (tokens, tokens before them) and decodes over so many keys in all."""
+        num_rows = num_decodes + sum(num_tokens for num_tokens, _ in chunks)
+        seconds = self._products_s(num_rows) + self._output_s(num_decodes + len(chunks))
+        seconds += self._attention_s(chunks, num_decodes, num_context_tokens)
+        return seconds * self._slowness + self._host_s
+
+    def _attention_s(self, chunks: Sequence[tuple[int, int]], num_decodes: int, num_context_tokens: int) -> float:
+        heads, card, efficiency, seconds = self._heads, self._roofline.card, self._attention, 0.0
+        for num_layers, window in self._spans:
+            if not num_layers:
+                continue
+            context = num_context_tokens if window is None else min(num_context_tokens, window * num_decodes)
+            each = decode_time_s(num_decodes, context, heads, card, efficiency)
+            if chunks:
+                prefills = tuple(Prefill(num_tokens, num_cached, window) for num_tokens, num_cached in chunks)
+                each += prefill_time_s(prefills, heads, card, efficiency)
+            seconds += num_layers * each
+        return seconds
+
+    def _products_s(self, num_rows: int) -> float:
+        """All but attention, with one row that samples."""
+        if num_rows > _EXACT_ROWS:
+            num_rows = -(-num_rows // _TILE_ROWS) * _TILE_ROWS
+        found = self._rows.get(num_rows)
+        if found is None:
+            found = self._rows[num_rows] = self._without_attention(StepLoad((Prefill(num_rows),)))
+        return found
+
+    def _output_s(self, num_sampled: int) -> float:
+        """What more than one row that samples adds."""
+        found = self._outputs.get(num_sampled)
+        if found is None:
+            more = self._without_attention(StepLoad((), num_sampled, 0))
+            less = self._without_attention(StepLoad((Prefill(num_sampled),)))
+            found = self._outputs[num_sampled] = more - less
+        return found
+
+    def _without_attention(self, load: StepLoad) -> float:
+        kinds = ("prefill_attention", "decode_attention")
+        return sum(op.time_s for op in self._roofline.step(load).ops if op.name not in kinds)
