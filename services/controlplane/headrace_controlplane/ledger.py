@@ -133,6 +133,8 @@ class Ledger:
         current = self._in_force()
         if wanted.tenant not in current.fleet.tenants:
             raise HeadraceError("invalid_argument", f'there is no tenant "{wanted.tenant}"', field="tenant")
+        if not wanted.project.isprintable():
+            raise HeadraceError("invalid_argument", "expected printable characters", field="project")
         if len(self._live_keys()) >= keys.MAX_KEYS:
             raise HeadraceError(
                 "invalid_argument", f"there are {keys.MAX_KEYS} keys already: revoke some", field="tenant"

@@ -85,3 +85,13 @@ def test_a_place_that_can_be_no_directory_is_told_in_a_sentence(tmp_path: Path) 
     assert state.announced("gateway") is None
     with pytest.raises(CommandError, match="cannot make the state directory"):
         state.prepare()
+
+
+@pytest.mark.parametrize(
+    "text", ["", "{", "[]", '{"gateway": 5}', '{"gateway": {"http": 5}}', '{"gateway": {"http": "x"}}']
+)
+def test_damaged_addresses_are_said_to_be_so(tmp_path: Path, text: str) -> None:
+    state = StateDir(tmp_path)
+    state.addresses.write_text(text)
+    with pytest.raises(CommandError, match=r"addresses\.json is damaged: delete it"):
+        assign_addresses(state)

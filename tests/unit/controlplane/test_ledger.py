@@ -1,5 +1,6 @@
 """Versions: immutable, monotonic, rolled back by making them new, and untouched by what is bad. Keys live beside."""
 
+import dataclasses
 import stat
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -103,6 +104,15 @@ def test_only_policy_gets_key_hashes_and_nobody_gets_keys(ledger: Ledger) -> Non
         assert (ledger.vault.salt_secret in content) == (audience == GATEWAY)
         assert whole.encode() not in content
     assert policy(ledger).keys[0].hash == ledger.vault.key_hash(whole)
+
+
+def test_a_project_is_one_line_of_text(ledger: Ledger) -> None:
+    ledger.apply(SCRIPTED, "")
+    for project in ("a\nb", "a\x1b[31mb", "a\x00b"):
+        with pytest.raises(InvalidRequest) as refusal:
+            ledger.create_key(dataclasses.replace(key_of(), project=project))
+        assert refusal.value.field == "project"
+    ledger.create_key(dataclasses.replace(key_of(), project="Projekt Süd"))
 
 
 def test_a_key_names_itself_and_is_known_until_it_is_revoked(ledger: Ledger) -> None:

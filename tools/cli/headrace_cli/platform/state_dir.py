@@ -3,6 +3,7 @@
 import fcntl
 import json
 import os
+import re
 import secrets
 import socket
 from dataclasses import dataclass
@@ -15,6 +16,7 @@ from headrace_kit.files import write_atomically
 SERVICES = ("controlplane", "policy", "router", "gateway")
 GATEWAY_HTTP, GATEWAY_GRPC = "127.0.0.1:8080", "127.0.0.1:8081"
 _MAX_SOCKET_PATH = 100
+_ADDRESS = re.compile(r"\S+:[0-9]{1,5}")
 
 
 class CommandError(Exception):
@@ -144,7 +146,7 @@ def read_json(path: Path) -> dict[str, Any] | None:
 
 def assign_addresses(state: StateDir) -> dict[str, dict[str, str]]:
     """Address of every listener, chosen once and kept, so that a restarted service is found where it was."""
-    known = read_json(state.addresses) or {}
+    known = _read_addresses(state.addresses)
     fixed = state.root == default_path()
     for service in SERVICES:
         names = ("grpc", "http", "public_grpc", "public_http") if service == "gateway" else ("grpc", "http")
@@ -154,6 +156,22 @@ def assign_addresses(state: StateDir) -> dict[str, dict[str, str]]:
                 entry[name] = _fixed(name) if fixed and name.startswith("public") else _free_address()
     write_atomically(state.addresses, json.dumps(known, indent=1).encode())
     return known
+
+
+def _read_addresses(path: Path) -> dict[str, dict[str, str]]:
+    try:
+        content = json.loads(path.read_bytes())
+    except (FileNotFoundError, NotADirectoryError):
+        return {}
+    except ValueError:
+        content = None
+    if not isinstance(content, dict) or not all(_is_entry(entry) for entry in content.values()):
+        raise CommandError(f"{path} is damaged: delete it, and addresses are chosen anew")
+    return content
+
+
+def _is_entry(entry: object) -> bool:
+    return isinstance(entry, dict) and all(isinstance(one, str) and _ADDRESS.fullmatch(one) for one in entry.values())
 
 
 def _fixed(name: str) -> str:

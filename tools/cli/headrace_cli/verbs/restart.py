@@ -2,9 +2,12 @@
 
 import argparse
 import asyncio
+import contextlib
+import fcntl
 import os
 import signal
 import time
+from collections.abc import Iterator
 
 from headrace.v1 import worker_pb2 as worker
 from headrace_cli.platform.admin import Admin
@@ -28,11 +31,23 @@ def run(options: argparse.Namespace) -> int:
     if name in SERVICES:
         asyncio.run(_restart_service(state, name))
     elif name == "worker" or name.startswith("worker/"):
-        asyncio.run(_restart_workers(state, name.partition("/")[2]))
+        with alone(state):
+            asyncio.run(_restart_workers(state, name.partition("/")[2]))
     else:
         raise CommandError(f"there is no service {name!r}: {', '.join(SERVICES)}, worker or worker/ID")
     print(f"{name} is ready again")
     return 0
+
+
+@contextlib.contextmanager
+def alone(state: StateDir) -> Iterator[None]:
+    """Between a worker's signal and its word that it drains, another restart would signal it again."""
+    with (state.root / "restart.lock").open("a") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise CommandError("another restart of workers is running; wait until it is done") from None
+        yield
 
 
 async def _restart_service(state: StateDir, service: str) -> None:

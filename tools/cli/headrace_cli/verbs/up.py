@@ -54,6 +54,7 @@ def _check_fleet(path: Path | None) -> Path | None:
 
 def _start_supervisor(state: StateDir, fleet: Path | None) -> None:
     state.prepare()
+    assign_addresses(state)  # what is wrong with them is better said here than in the supervisor's log
     command = [sys.executable, "-m", "headrace_cli.platform.supervisor", f"--state-dir={state.root}"]
     if fleet is not None:
         command.append(f"--fleet={fleet}")
