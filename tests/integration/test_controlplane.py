@@ -194,9 +194,8 @@ async def test_routers_are_asked_through_the_control_plane(site: Site) -> None:
     for method, request, code in [
         ("ExplainRoute", routing_pb2.ExplainRequest(decision_id="nobody's"), grpc.StatusCode.INVALID_ARGUMENT),
         ("GetTenantQuota", policy_pb2.QuotaQuery(tenant="dev"), grpc.StatusCode.UNAVAILABLE),
-        ("GetCost", fleet_pb2.CostRequest(), grpc.StatusCode.UNIMPLEMENTED),
-        ("Audit", fleet_pb2.AuditRequest(), grpc.StatusCode.UNIMPLEMENTED),
-        ("GetTrace", fleet_pb2.GetTraceRequest(), grpc.StatusCode.UNIMPLEMENTED),
+        ("GetCost", fleet_pb2.CostRequest(), grpc.StatusCode.UNAVAILABLE),
+        ("GetTrace", fleet_pb2.GetTraceRequest(response_id="resp_unknown"), grpc.StatusCode.INVALID_ARGUMENT),
     ]:
         with pytest.raises(grpc.aio.AioRpcError) as caught:
             await admin.call(method, request)

@@ -5,7 +5,7 @@ import sqlite3
 from pathlib import Path
 
 from headrace.v1 import fleet_pb2_grpc
-from headrace_controlplane import bootstrap
+from headrace_controlplane import bootstrap, trace_receiver
 from headrace_controlplane.accountant import Accountant
 from headrace_controlplane.admin_servicer import AdminServicer, Office
 from headrace_controlplane.artifacts import Artifacts
@@ -25,6 +25,7 @@ from headrace_controlplane.roster import Roster
 from headrace_controlplane.speech import Speeches
 from headrace_controlplane.store import Store, StoreError
 from headrace_controlplane.subscribers import Subscribers
+from headrace_controlplane.trace_store import TraceStore
 from headrace_controlplane.vault import Vault
 from headrace_kit import serve, settings
 from headrace_kit.channels import Tls
@@ -73,7 +74,9 @@ async def build(config: ControlplaneConfig, host: Host) -> None:
     questions = Questions(subscribers, peers)
     accountant = Accountant(lifetimes, ledger, roster, questions)
     auditor = Auditor(Sources(subscribers, peers, questions, roster.registry, lifetimes))
-    office = Office(state, gate, questions, foreman, accountant, auditor)
+    traces = TraceStore(config.max_traces, config.max_trace_bytes)
+    office = Office(state, gate, questions, foreman, accountant, auditor, traces)
+    trace_receiver.add_to(host.grpc, traces)
     fleet_pb2_grpc.add_FleetServicer_to_server(FleetServicer(state, host.draining), host.grpc)
     fleet_pb2_grpc.add_AdminServicer_to_server(AdminServicer(office), host.grpc)
     host.health.add("store")

@@ -6,8 +6,6 @@ from collections.abc import AsyncIterator
 from dataclasses import asdict, dataclass
 from typing import Any
 
-import grpc
-
 from headrace.v1 import fleet_pb2, fleet_pb2_grpc
 from headrace_controlplane import keys
 from headrace_controlplane.accountant import Accountant
@@ -20,6 +18,7 @@ from headrace_controlplane.fleet_servicer import FleetState
 from headrace_controlplane.foreman import Foreman
 from headrace_controlplane.keys import StoredKey
 from headrace_controlplane.questions import Questions, unknown_replica
+from headrace_controlplane.trace_store import TraceStore
 from headrace_kit.errors import HeadraceError
 
 log = logging.getLogger(__name__)
@@ -38,6 +37,7 @@ class Office:
     foreman: Foreman
     accountant: Accountant
     auditor: Auditor
+    traces: TraceStore
 
 
 class AdminServicer(fleet_pb2_grpc.AdminServicer):
@@ -167,15 +167,16 @@ class AdminServicer(fleet_pb2_grpc.AdminServicer):
         return fleet_pb2.AuditReport(balanced=all(one.balanced for one in found), rows=rows)
 
     async def GetTrace(self, request: Any, context: Any) -> Any:
-        await self._not_yet(context, "GetTrace", "reading traces")
+        self._enter(context, "GetTrace")
+        found = self._office.traces.find(request.response_id)
+        if found is None:
+            message = f'no trace of "{request.response_id[:80]}" was kept, or it is too old'
+            raise HeadraceError("invalid_argument", message, field="response_id")
+        return found
 
     def _enter(self, context: Any, method: str) -> None:
         self._office.gate.check(context)
         log.info("admin_call", extra={"call": method, "peer": context.peer()})
-
-    async def _not_yet(self, context: Any, method: str, what: str) -> None:
-        self._enter(context, method)
-        await context.abort(grpc.StatusCode.UNIMPLEMENTED, f"{what} is not part of this release")
 
     def _wanted_key(self, request: Any) -> StoredKey:
         current = self._ledger.current

@@ -30,6 +30,8 @@ class ControlplaneConfig:
         metadata=_help("file that gets an API key of tenant dev, or of the first tenant; none: no such key"),
     )
     lease_s: float = field(default=10.0, metadata=_help("how long a replica lives without being heard of"))
+    max_traces: int = field(default=2000, metadata=_help("last traces that are kept in memory, for headrace trace"))
+    max_trace_bytes: int = field(default=64 * 1024 * 1024, metadata=_help("most memory that they take"))
     advertise: str | None = field(
         default=None, metadata=_help("gRPC target that launched workers register with; none: as bound")
     )
@@ -54,6 +56,9 @@ class ControlplaneConfig:
     def __post_init__(self) -> None:
         if not self.lease_s > 0:
             raise ValueError(f"lease_s: must be positive, is {self.lease_s}")
+        for name in ("max_traces", "max_trace_bytes"):
+            if not getattr(self, name) >= 0:
+                raise ValueError(f"{name}: must not be negative, is {getattr(self, name)}")
         if not self.drain_s >= 0:
             raise ValueError(f"drain_s: must not be negative, is {self.drain_s}")
         if len({self.tls_ca is None, self.tls_cert is None, self.tls_key is None}) > 1:

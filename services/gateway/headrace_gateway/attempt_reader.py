@@ -4,6 +4,7 @@ Knows no client. A fault of the text side of one choice is that response's alone
 """
 
 from collections.abc import Iterable, Iterator
+from time import monotonic
 from typing import Protocol, TypeAlias
 
 from headrace.v1 import inference_pb2, response_pb2
@@ -11,6 +12,7 @@ from headrace.v1 import worker_pb2 as pb
 from headrace_gateway.lifecycle import events
 from headrace_gateway.prepared import Prepared
 from headrace_gateway.text.choice_text import ChoiceText
+from headrace_gateway.trace import AttemptTimes
 from headrace_kit.errors import HeadraceError
 
 _Logprob: TypeAlias = inference_pb2.DeliveredLogprob
@@ -34,13 +36,15 @@ class Hearer(Protocol):
 class AttemptReader:
     """Listens to one attempt and feeds the machine."""
 
-    def __init__(self, attempt: int, prepared: Prepared, hearer: Hearer) -> None:
-        self._attempt, self._prepared, self._hearer = attempt, prepared, hearer
+    def __init__(self, times: AttemptTimes, prepared: Prepared, hearer: Hearer) -> None:
+        self._attempt, self._prepared, self._hearer = times.number, prepared, hearer
+        self._times = times
         self._feed = hearer.feed
         self._pieces: tuple[bytes, ...] = ()
         self._texts: list[ChoiceText] = []
 
     def on_accepted(self, accepted: pb.Accepted) -> None:
+        self._times.accept(accepted, monotonic())
         self._pieces = tuple(accepted.pieces)
         tokenizer, stops = self._prepared.model.tokenizer, self._prepared.stops
         continues = self._prepared.continues_text
@@ -74,6 +78,7 @@ class AttemptReader:
             yield events.Tokens(self._attempt, choice, *step, "" if step.stop_at is None else text.stop)
 
     def on_final(self, final: pb.Final) -> None:
+        self._times.end(final)
         kind = _FINAL_KINDS[final.kind]
         tail, num_shown, logprobs = "", 0, ()
         if kind in ("stop", "length") and self._texts:

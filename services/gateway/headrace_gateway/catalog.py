@@ -105,6 +105,11 @@ class Catalog:
             raise HeadraceError("no_replica", f"no replica of {entry.name} has registered yet", retry_after_s=1.0)
         return served
 
+    def resolve(self, name: str) -> str | None:
+        """The model that a name or alias stands for; None for one that is not in the snapshot."""
+        entry = self._entries.get(name)
+        return None if entry is None else entry.name
+
     @property
     def cors_origins(self) -> tuple[str, ...]:
         """Origins that a browser may call from."""

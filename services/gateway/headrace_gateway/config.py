@@ -20,7 +20,13 @@ class GatewayConfig:
     announce: Path | None = field(default=None, metadata={"help": "file that says where this process listens"})
     drain_s: float = field(default=10.0, metadata={"help": "seconds that running streams get when the process stops"})
     log_level: str = field(default="info", metadata={"help": "debug, info, warning or error"})
-    otlp_endpoint: str | None = field(default=None, metadata={"help": "OTLP/gRPC collector for traces"})
+    otlp_endpoint: str | None = field(
+        default=None, metadata={"help": "OTLP/gRPC collector that gets spans beside the control plane; none: no other"}
+    )
+    trace_share: float = field(
+        default=1.0, metadata={"help": "share of ordinary traces that is kept; errors and broken budgets always are"}
+    )
+    trace_per_s: float = field(default=20.0, metadata={"help": "most ordinary traces that are kept in a second"})
     advertise: str | None = field(default=None, metadata={"help": "internal gRPC target for others; none: as bound"})
     tls_ca: Path | None = field(default=None, metadata={"help": "authority of mutual TLS; ca, cert and key together"})
     tls_cert: Path | None = field(default=None, metadata={"help": "certificate of this service"})
@@ -41,6 +47,10 @@ class GatewayConfig:
         for name in ("max_body_bytes", "max_total_s", "max_buffered_bytes", "frame_timeout_s"):
             if not getattr(self, name) > 0:
                 raise ValueError(f"{name} must be greater than 0, not {getattr(self, name)}")
+        if not 0 <= self.trace_share <= 1:
+            raise ValueError(f"trace_share must be from 0 to 1, not {self.trace_share}")
+        if not self.trace_per_s >= 0:
+            raise ValueError(f"trace_per_s must not be negative, is {self.trace_per_s}")
         if len({self.tls_ca is None, self.tls_cert is None, self.tls_key is None}) > 1:
             raise ValueError("tls_ca: ca, cert and key come together")
         if (self.public_tls_cert is None) != (self.public_tls_key is None):

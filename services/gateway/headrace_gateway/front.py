@@ -1,16 +1,20 @@
 """The one path of every request, whatever protocol it came by: authenticate, prepare, open a session."""
 
 import secrets
+from time import monotonic
 
 from headrace.v1 import inference_pb2 as pb
 from headrace.v1 import policy_pb2, worker_pb2
+from headrace_gateway.arrival import Arrival
 from headrace_gateway.catalog import Catalog
 from headrace_gateway.conversation import forced_names
 from headrace_gateway.labels import check_length
 from headrace_gateway.lifecycle import Terms
+from headrace_gateway.meter import UNKNOWN_MODEL, count_refusal
 from headrace_gateway.prepare import Preparer, check_size
 from headrace_gateway.services import Services
 from headrace_gateway.session import Session
+from headrace_kit import tracing
 from headrace_kit.errors import HeadraceError
 
 
@@ -22,20 +26,40 @@ class Front:
         self._max_total_s = max_total_s
         self.draining = False
 
-    async def open(self, request: pb.GenerateRequest, credential: str, deadline_s: float | None) -> Session:
+    async def open(
+        self, request: pb.GenerateRequest, credential: str, deadline_s: float | None, arrival: Arrival
+    ) -> Session:
         """A session that has not begun; raises HeadraceError. `deadline_s` is what the client's call allows."""
+        try:
+            return await self._open(request, credential, deadline_s, arrival)
+        except HeadraceError as error:
+            self.refused(error, request.model)
+            raise
+
+    def refused(self, error: HeadraceError, model: str = "") -> None:
+        """A request that ends before it is a response; for those, too, that never came to `open`."""
+        count_refusal(self._catalog.resolve(model) or UNKNOWN_MODEL, error.reason)
+
+    async def _open(
+        self, request: pb.GenerateRequest, credential: str, deadline_s: float | None, arrival: Arrival
+    ) -> Session:
         if self.draining:
             raise HeadraceError("draining", "this gateway is stopping", retry_after_s=1.0)
         check_size(request, self._preparer.max_bytes)
-        identity = await self._services.policy.authenticate(credential, request.model)
-        prepared = await self._preparer.prepare(request, identity, deadline_s)
+        gate = arrival.root.child()
+        with tracing.entered(gate):
+            identity = await self._services.policy.authenticate(credential, request.model)
+            authenticated_at = monotonic()
+            prepared = await self._preparer.prepare(request, identity, deadline_s)
         terms = Terms(
             num_choices=prepared.bounds.n,
             num_prompt_tokens=prepared.bounds.num_prompt_tokens,
             total_s=self._max_total_s,
             client_deadline_s=deadline_s,
         )
-        return Session(f"resp_{secrets.token_hex(12)}", prepared, self._services, terms)
+        session = Session(f"resp_{secrets.token_hex(12)}", prepared, self._services, terms, arrival)
+        session.opened(gate, authenticated_at)
+        return session
 
     @property
     def cors_origins(self) -> tuple[str, ...]:

@@ -30,7 +30,7 @@ class OrphanSettler:
         for orphan in orphans:
             final = orphan.final
             if orphan.gateway_id == self._gateway_id:
-                link.acknowledge(final.response_id, final.attempt)
+                link.acknowledge(final.response_id, final.attempt, traced=True)
                 continue
             ref = (final.response_id, final.attempt)
             self._seen[ref][final.choice] = orphan
@@ -42,7 +42,7 @@ class OrphanSettler:
     async def _settle(self, link: WorkerLink, orphans: list[pb.Orphan]) -> None:
         first = orphans[0].final
         await self._settler.settle(settlement(orphans))
-        link.acknowledge(first.response_id, first.attempt)
+        link.acknowledge(first.response_id, first.attempt, traced=True)
         _adopted.inc()
         log.warning("orphan_settled", extra={"response_id": first.response_id, "lost_gateway": orphans[0].gateway_id})
 

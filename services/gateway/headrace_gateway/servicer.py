@@ -8,6 +8,7 @@ import grpc
 
 from headrace.v1 import inference_pb2 as pb
 from headrace.v1 import inference_pb2_grpc, response_pb2
+from headrace_gateway.arrival import Arrival
 from headrace_gateway.front import Front, named
 from headrace_gateway.lifecycle import outputs
 from headrace_gateway.lifecycle.settlement import Usage
@@ -25,7 +26,8 @@ class InferenceServicer(inference_pb2_grpc.InferenceServicer):
     async def Generate(
         self, request: pb.GenerateRequest, context: grpc.aio.ServicerContext[Any, Any]
     ) -> AsyncIterator[pb.ResponseEvent]:
-        session = await self._front.open(request, credential(context), context.time_remaining())
+        arrival = Arrival.now(dict(context.invocation_metadata() or ()))
+        session = await self._front.open(request, credential(context), context.time_remaining(), arrival)
         stream = ParsedStream(session)
         try:
             async for batch in stream.batches():

@@ -5,6 +5,7 @@ from typing import Protocol
 
 from headrace_gateway.books import Books
 from headrace_gateway.buffers import Buffers
+from headrace_gateway.instruments import Instruments
 from headrace_gateway.renewals import Renewals
 from headrace_gateway.sessions import Sessions
 from headrace_gateway.settler import Settler
@@ -35,6 +36,7 @@ class Services:
     renewals: Renewals
     buffers: Buffers
     sessions: Sessions
+    instruments: Instruments
     books: Books
 
     @property

@@ -7,16 +7,19 @@ import asyncio
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterable
 from dataclasses import replace
+from time import monotonic  # of the same origin as the loop's clock, which may count whole milliseconds
 from typing import Any
 
 from headrace.v1 import policy_pb2, routing_pb2
 from headrace_gateway import messages
+from headrace_gateway.arrival import Arrival
 from headrace_gateway.attempt_reader import AttemptReader
 from headrace_gateway.lifecycle import Response, Terms, events, outputs
 from headrace_gateway.meter import Meter
 from headrace_gateway.prepared import Prepared
 from headrace_gateway.services import Services
 from headrace_gateway.upstreams.worker_link import WorkerLink
+from headrace_kit import tracing
 from headrace_kit.errors import HeadraceError
 
 _MAX_AHEAD = 64  # events that wait before texts are joined
@@ -28,7 +31,9 @@ ClientEvent = outputs.Created | outputs.Delta | outputs.ChoiceFinished | outputs
 class Session:
     """One response from admission to settlement. `batches` raises HeadraceError if it ends before `created`."""
 
-    def __init__(self, response_id: str, prepared: Prepared, services: Services, terms: Terms) -> None:
+    def __init__(
+        self, response_id: str, prepared: Prepared, services: Services, terms: Terms, arrival: Arrival
+    ) -> None:
         self.response_id, self.prepared = response_id, prepared
         self.buffered_bytes = 0
         self._services = services
@@ -43,10 +48,18 @@ class Session:
         self._is_feeding = self._is_slow = False
         self._awaited: asyncio.Future[None] | None = None
         self._after_settling: list[ClientEvent | outputs.Refusal] | None = None
-        self._meter = Meter(response_id, prepared.model.name, self._loop.time())
+        self._meter = Meter(response_id, prepared, arrival, services.instruments)
+        self._trace = self._meter.trace
+        self._is_left = self._is_shown = False
+        self._ending: outputs.Terminal | outputs.Refusal | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._due: float | None = None
         self._tasks: set[asyncio.Task[None]] = set()
+
+    def opened(self, gate: tracing.TraceContext, authenticated_at: float) -> None:
+        """What happened before there was a session."""
+        times = self._trace.times
+        times.gate, times.authenticated_at, times.prepared_at = gate, authenticated_at, monotonic()
 
     # ---- the consumer ------------------------------------------------------------------------------------------------
 
@@ -61,13 +74,17 @@ class Session:
         created = self._queue.popleft()
         if isinstance(created, outputs.Refusal):
             self._meter.refused(created)
+            self._finish()
             raise messages.refusal_error(created)
         yield [created]
         while True:
             await self._something()
             batch = self._take()
+            is_last = isinstance(batch[-1], outputs.Terminal)
+            if is_last:
+                self._finish()
             yield batch
-            if isinstance(batch[-1], outputs.Terminal):
+            if is_last:
                 return
 
     async def _something(self) -> None:
@@ -86,7 +103,7 @@ class Session:
                 num_chars += len(event.text)
         if num_chars:
             self._services.buffers.shrank(self, num_chars)
-            self._meter.text(self._loop.time())
+            self._meter.text(monotonic())
         if self._num_dropped:
             batch = [_numbered(event, event.sequence_number - self._num_dropped) for event in batch]
         return batch
@@ -100,6 +117,19 @@ class Session:
         """The client went away, or cancelled; nothing happens to a response that ended."""
         self.feed(events.ClientGone(reason))
         self._services.buffers.shrank(self, self.buffered_bytes)
+        self._is_left = True
+        if self._is_shown:
+            self._finish()
+
+    def _finish(self) -> None:
+        if self._ending is not None:
+            self._meter.finish(self._ending, self.snapshot_version, monotonic())
+
+    def _end_shown(self) -> None:
+        # The last word waits for its reader, or has none any more.
+        self._is_shown = True
+        if self._is_left:
+            self._finish()
 
     def end_slow_client(self) -> None:
         """The process needs the memory: this stream's client reads too slowly, and loses what it has not read."""
@@ -186,11 +216,15 @@ class Session:
     def _refuse(self, refusal: outputs.Refusal) -> None:
         if self._after_settling is None:  # else its reservation was settled
             self._services.books.declined()
+        self._ending = refusal
         self._show(refusal)
+        if self._after_settling is None:
+            self._end_shown()
 
     def _end(self, terminal: outputs.Terminal) -> None:
         self._services.books.ended(terminal.kind)
         self._meter.ended(terminal)
+        self._ending = terminal
         self._show(terminal)
 
     def _show(self, event: ClientEvent | outputs.Refusal) -> None:
@@ -208,13 +242,18 @@ class Session:
         self._after_settling = []
         settlement = messages.settlement(output.settlement, self._reservation, self.snapshot_version)
         settlement.retry_of = self.prepared.request.retry_of
-        self._start(self._settle_then_show(settlement))
+        now = monotonic()
+        self._meter.keeps_trace(failed=output.settlement.kind == "failed", now=now)
+        self._start(self._settle_then_show(settlement, self._trace.settling(now)))
 
-    async def _settle_then_show(self, settlement: policy_pb2.SettleRequest) -> None:
-        await self._services.settler.settle(settlement)
+    async def _settle_then_show(self, settlement: policy_pb2.SettleRequest, span: tracing.TraceContext) -> None:
+        tracing.enter(span)
+        answer = await self._services.settler.settle(settlement)
+        self._trace.settled(None if answer is None else answer.cost, monotonic())
         waiting, self._after_settling = self._after_settling or [], None
         for event in waiting:
             self._show(event)
+        self._end_shown()
 
     # ---- to policy ---------------------------------------------------------------------------------------------------
 
@@ -223,6 +262,7 @@ class Session:
 
     async def _ask_policy(self) -> None:
         request = messages.admit_request(self._reservation, self.prepared)
+        tracing.enter(self._trace.times.gate)
         try:
             answer = await self._services.policy.admit(request)
         except HeadraceError as error:
@@ -250,22 +290,30 @@ class Session:
     # ---- to the router -----------------------------------------------------------------------------------------------
 
     def _route(self, output: outputs.Route) -> None:
-        self._start(self._ask_router(output))
+        self._start(self._ask_router(output, self._trace.routing(output.attempt, monotonic())))
 
-    async def _ask_router(self, output: outputs.Route) -> None:
+    async def _ask_router(self, output: outputs.Route, span: tracing.TraceContext) -> None:
+        tracing.enter(span)
         left_s = max(0.001, self._ends_at - self._loop.time())
         request = messages.route_request(self.response_id, self.prepared, output, left_s)
         try:
             answer = await self._services.router.route(request, left_s)
         except HeadraceError as error:
             wait_s = error.retry_after_s
+            self._trace.routed(output.attempt, None, monotonic())
             self.feed(events.RouteRefused(output.attempt, error.reason, error.message, error.field or "", wait_s))
             return
         self._routes[output.attempt] = answer
+        self._trace.routed(output.attempt, answer, monotonic())
         self.feed(events.Routed(output.attempt, messages.decision(answer)))
 
     def _report(self, output: outputs.Report) -> None:
-        self._services.router.report(messages.outcome(self.response_id, output, self._meter))
+        now, went_wrong = monotonic(), output.outcome in ("lost", "failed", "refused")
+        self._trace.reported(output, now)
+        message = messages.outcome(self.response_id, output, self._meter)
+        if self._meter.keeps_trace(failed=went_wrong, now=now):
+            message.traceparent = self._trace.root._replace(sampled=True).header
+        self._services.router.report(message)
 
     # ---- to the worker -----------------------------------------------------------------------------------------------
 
@@ -275,14 +323,15 @@ class Session:
         submit.gateway_id = self._services.gateway_id
         submit.snapshot_version = self.snapshot_version
         submit.reservation = self._reservation.SerializeToString()
+        submit.traceparent = self._trace.attempt(output.attempt).span.header
         link = self._links[output.attempt] = self._services.workers.link(route.replica.endpoint)
-        link.submit(submit, AttemptReader(output.attempt, self.prepared, self))
+        link.submit(submit, AttemptReader(self._trace.attempt(output.attempt), self.prepared, self))
 
     def _cancel(self, output: outputs.Cancel) -> None:
         self._links[output.attempt].cancel(messages.cancel(self.response_id, self.prepared, output))
 
     def _acknowledge(self, output: outputs.Ack) -> None:
-        self._links[output.attempt].acknowledge(self.response_id, output.attempt)
+        self._links[output.attempt].acknowledge(self.response_id, output.attempt, traced=self._trace.is_kept)
 
 
 def _numbered(event: ClientEvent, number: int) -> ClientEvent:

@@ -24,15 +24,15 @@ class Settler:
     def __init__(self, policy: PolicyClient, outbox: Outbox) -> None:
         self._policy, self._outbox = policy, outbox
         self._wake = asyncio.Event()
-        self._sending: dict[asyncio.Task[None], str] = {}
+        self._sending: dict[asyncio.Task[pb.SettleResponse | None], str] = {}
         # For the books: what was handed in and by id what policy has not confirmed.
         self._unconfirmed = set(outbox.ids())
         self.num_given, self.num_confirmed, self.num_set_aside = len(self._unconfirmed), 0, 0
         if len(outbox):
             self._wake.set()
 
-    async def settle(self, request: pb.SettleRequest) -> None:
-        """Sends it and waits briefly; what is not confirmed by then is kept on disk until it is."""
+    async def settle(self, request: pb.SettleRequest) -> pb.SettleResponse | None:
+        """Sends it and waits briefly; what is not confirmed by then is kept on disk until it is, and answers None."""
         response_id = request.reservation.response_id
         if response_id not in self._unconfirmed:
             self._unconfirmed.add(response_id)
@@ -41,8 +41,10 @@ class Settler:
         self._sending[task] = response_id
         task.add_done_callback(self._sending.pop)
         done, _ = await asyncio.wait([task], timeout=SETTLE_WAIT_S)
-        if not done:
-            self._keep(request)
+        if done:
+            return task.result()
+        self._keep(request)
+        return None
 
     @property
     def num_waiting(self) -> int:
@@ -72,17 +74,18 @@ class Settler:
         while self._sending:
             await asyncio.wait(self._sending)
 
-    async def _send(self, request: pb.SettleRequest) -> None:
+    async def _send(self, request: pb.SettleRequest) -> pb.SettleResponse | None:
         response_id = request.reservation.response_id
         try:
-            await self._policy.settle(request)
+            answer = await self._policy.settle(request)
         except HeadraceError as error:
             log.warning("settle_failed", extra={"response_id": response_id, "detail": error.message})
             self._keep(request)
-        else:
-            self._outbox.remove(response_id)
-            self._confirm(response_id)
-            _waiting.set(len(self._outbox))
+            return None
+        self._outbox.remove(response_id)
+        self._confirm(response_id)
+        _waiting.set(len(self._outbox))
+        return answer
 
     def _confirm(self, response_id: str) -> None:
         if response_id in self._unconfirmed:

@@ -78,6 +78,7 @@ def follow(config: PolicyConfig, host: Host, shelf: Shelf) -> None:
     """The policy section of the snapshot; ready with the first."""
     channel = channels.connect(config.controlplane, token=host.service_token, peer="controlplane", tls=host.tls)
     host.on_close(channel.close)
+    host.export_spans(channel, "controlplane")
     snapshots = SnapshotClient(
         channel,
         snapshot_pb2.PolicySection,

@@ -5,7 +5,7 @@ import time
 from collections.abc import Callable
 
 from headrace.v1 import policy_pb2 as pb
-from headrace_kit import telemetry
+from headrace_kit import telemetry, tracing
 from headrace_kit.errors import HeadraceError
 from headrace_policy import messages
 from headrace_policy.allowance import Allowance
@@ -52,6 +52,7 @@ class Admitter:
         except StoreAwayError as error:
             return self._without_store(book, asked, error)
         _admits.labels(verdict.state).inc()
+        tracing.annotate(verdict=verdict.state)
         return self._answer(asked, limits, terms, verdict)
 
     def _answer(self, asked: pb.Reservation, limits: list[Limit], terms: Terms, verdict: Verdict) -> pb.AdmitResponse:

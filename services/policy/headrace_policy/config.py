@@ -50,7 +50,9 @@ class PolicyConfig:
     log_level: Literal["debug", "info", "warning", "error"] = field(
         default="info", metadata=_help("least level that is logged")
     )
-    otlp_endpoint: str | None = field(default=None, metadata=_help("where spans go (OTLP over gRPC); none: nowhere"))
+    otlp_endpoint: str | None = field(
+        default=None, metadata=_help("OTLP/gRPC collector that gets spans beside the control plane; none: no other")
+    )
     tls_ca: Path | None = field(default=None, metadata=_help("authority of mutual TLS; ca, cert and key come together"))
     tls_cert: Path | None = field(default=None, metadata=_help("certificate of this service"))
     tls_key: Path | None = field(default=None, metadata=_help("key of the certificate"))

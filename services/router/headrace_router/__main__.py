@@ -40,6 +40,7 @@ async def build(config: RouterConfig, host: Host) -> None:
     channel = channels.connect(config.controlplane, token=host.service_token, peer="controlplane", tls=host.tls)
     fleet_pb2_grpc.add_BookkeepingServicer_to_server(BookkeepingServicer(host.instance, in_flight), host.grpc)
     host.on_close(channel.close)
+    host.export_spans(channel, "controlplane")
     follow(config, host, channel, rules, table)
     host.tasks.start("watchers", watchers(table, credentials).run)
     host.tasks.start("demand", DemandReporter(demand, channel, host.instance).run)

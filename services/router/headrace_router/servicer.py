@@ -9,7 +9,7 @@ from typing import Any
 
 from headrace.v1 import response_pb2, routing_pb2, routing_pb2_grpc
 from headrace.v1.prefix_chain import DIGEST_BYTES
-from headrace_kit import telemetry
+from headrace_kit import telemetry, tracing
 from headrace_kit.errors import HeadraceError
 from headrace_router import breaker, decisions
 from headrace_router.deadlines import queue_deadline
@@ -79,6 +79,7 @@ class RouterServicer(routing_pb2_grpc.RouterServicer):
         canary = self._rules.revisions(ask.model).canary
         if canary is not None:
             self._demand.outcomes.sent(decision_id, Arm(ask.model, view.revision, canary.trial), ask.budget)
+        tracing.annotate(decision=decision_id, why=why, num_candidates=len(picked.choice.scored), held_s=picked.held_s)
         decided_at_ms = round(time.time() * 1000)
         self._decisions.add(
             Decision(decision_id, request.response_id, request.attempt, Record(picked.choice), why, decided_at_ms)
@@ -106,6 +107,8 @@ class RouterServicer(routing_pb2_grpc.RouterServicer):
 
     def _take(self, outcome: routing_pb2.AttemptOutcome) -> None:
         """Once per decision: a second report, or one of a decision that was another router's, changes nothing."""
+        if kept := tracing.parse({"traceparent": outcome.traceparent}):
+            tracing.SPANS.keep(kept.trace_id)
         self._demand.outcomes.ended(outcome.decision_id, _ending(outcome))
         sent = self._in_flight.release(outcome.decision_id)
         if sent is None:

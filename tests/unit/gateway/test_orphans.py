@@ -21,7 +21,8 @@ class FakeLink:
         self._settler = settler
         self.acknowledged: list[tuple[str, int, int]] = []
 
-    def acknowledge(self, response_id: str, attempt: int) -> None:
+    def acknowledge(self, response_id: str, attempt: int, *, traced: bool) -> None:
+        assert traced, "a response that lost its gateway has failed: its trace is kept"
         self.acknowledged.append((response_id, attempt, len(self._settler.requests)))
 
 

@@ -23,6 +23,7 @@ from headrace_cli.verbs import (
     restart,
     route,
     status,
+    trace,
     up,
     usage,
 )
@@ -44,6 +45,7 @@ VERBS: dict[str, ModuleType] = {
     "cost": cost,
     "audit": audit,
     "route": route,
+    "trace": trace,
     "certs": certs,
     "conformance": conformance,
 }

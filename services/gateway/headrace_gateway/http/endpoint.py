@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator, Iterator
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
+from headrace_gateway.arrival import Arrival
 from headrace_gateway.front import Front, named
 from headrace_gateway.http.answer import Answer
 from headrace_gateway.http.api import Api, Asked, Head
@@ -28,10 +29,15 @@ class Endpoint:
         self._front, self._api, self._max_body_bytes = front, api, max_body_bytes
 
     async def handle(self, request: Request) -> Response:
+        arrival = Arrival.now(request.headers)
         try:
             await self._front.identify(credential(request))
             asked = self._api.parse(await read_object(request, self._max_body_bytes))
-            return await self._answer(request, asked)
+        except HeadraceError as error:
+            self._front.refused(error)
+            return error_response(error, self._api, id_headers(request))
+        try:
+            return await self._answer(request, asked, arrival)
         except HeadraceError as error:
             return error_response(error, self._api, id_headers(request))
 
@@ -42,10 +48,10 @@ class Endpoint:
         with _named(asked):
             return await self._front.count_tokens(asked.generate, credential(request))
 
-    async def _answer(self, request: Request, asked: Asked) -> Response:
+    async def _answer(self, request: Request, asked: Asked, arrival: Arrival) -> Response:
         with _named(asked):
             deadline_s = take_headers(asked.generate, request)
-            session = await self._front.open(asked.generate, credential(request), deadline_s)
+            session = await self._front.open(asked.generate, credential(request), deadline_s, arrival)
             batches = ParsedStream(session).batches()
             try:
                 async with _leave_on_disconnect(request, session):

@@ -74,9 +74,10 @@ class WorkerLink:
         if not self.closed:
             self._commands.put_nowait(pb.Command(cancel=cancel))
 
-    def acknowledge(self, response_id: str, attempt: int) -> None:
+    def acknowledge(self, response_id: str, attempt: int, *, traced: bool) -> None:
+        """The finals of an attempt are in the books; `traced`: its spans are wanted."""
         if not self.closed:
-            ref = pb.AttemptRef(response_id=response_id, attempt=attempt)
+            ref = pb.AttemptRef(response_id=response_id, attempt=attempt, traced=traced)
             self._commands.put_nowait(pb.Command(ack=pb.Ack(attempts=[ref])))
 
     async def run(self, frame_timeout_s: float) -> None:
