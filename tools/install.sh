@@ -8,7 +8,7 @@ cd "$(dirname "$0")/.."
 readonly STAMP=.venv/.installed
 readonly DISTRIBUTIONS=(
     protos services/kit services/gateway services/policy services/router services/controlplane
-    "services/worker[engine]" tools/workload tools/cli "tools/conformance[grpc]" tools/sim
+    "services/worker[engine]" tools/workload tools/bench tools/cli "tools/conformance[grpc]" tools/sim
 )
 
 fail() {

@@ -7,7 +7,7 @@ cd "$(dirname "$0")/.."
 
 readonly DISTRIBUTIONS=(
     protos services/kit services/gateway services/policy services/router services/controlplane services/worker
-    tools/workload tools/cli tools/conformance tools/sim
+    tools/workload tools/bench tools/cli tools/conformance tools/sim
 )
 readonly IMAGES=(gateway policy router controlplane worker cli)
 

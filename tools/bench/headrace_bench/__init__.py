@@ -1,0 +1,1 @@
+"""Open-loop load on any OpenAI-style server."""
