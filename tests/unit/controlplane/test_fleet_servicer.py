@@ -1,6 +1,7 @@
 """The Fleet service over real gRPC on loopback: versions, lists, leases, artifacts."""
 
 import asyncio
+import contextlib
 import hashlib
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
@@ -49,6 +50,7 @@ class Plane:
     state: FleetState
     draining: asyncio.Event
     channel: grpc.aio.Channel
+    address: str
 
     @property
     def stub(self) -> Any:
@@ -65,7 +67,7 @@ async def plane(ledger: Ledger, tmp_path: Path) -> AsyncIterator[Plane]:
     fleet_pb2_grpc.add_FleetServicer_to_server(FleetServicer(state, draining), listener)
     await listener.start()
     async with channels.connect(listener.address, token=TOKEN) as channel:
-        yield Plane(state, draining, channel)
+        yield Plane(state, draining, channel, listener.address)
     await listener.stop(0)
 
 
@@ -89,28 +91,77 @@ def chunks(content: bytes, digest: bytes) -> Iterator[fleet_pb2.ArtifactChunk]:
     yield fleet_pb2.ArtifactChunk(data=content[1000:])
 
 
-async def test_three_subscribers_all_come_to_run_each_version(plane: Plane, tmp_path: Path) -> None:
-    """B159: each pulls for itself; none can take a change away from the others."""
-    clients = []
-    for i in range(3):
-        client = SnapshotClient(
-            plane.channel,
-            snapshot_pb2.RouterSection,
-            lambda section: None,
-            service="router",
-            instance=f"r{i}",
-            state_dir=tmp_path / f"r{i}",
+@contextlib.asynccontextmanager
+async def link(target: str) -> AsyncIterator[tuple[str, Callable[[], None]]]:
+    """A TCP relay to ``target``: its address, and what cuts all connections and refuses new ones from then on."""
+    is_cut, writers = [False], list[asyncio.StreamWriter]()
+
+    async def copy(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with contextlib.suppress(ConnectionError):
+            while data := await reader.read(65_536):
+                writer.write(data)
+                await writer.drain()
+        writer.close()
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        if is_cut[0]:
+            return writer.close()
+        host, _, port = target.rpartition(":")
+        there_reader, there_writer = await asyncio.open_connection(host, int(port))
+        writers.extend([writer, there_writer])
+        await asyncio.gather(copy(reader, there_writer), copy(there_reader, writer))
+
+    def cut() -> None:
+        is_cut[0] = not is_cut[0]
+        for each in writers if is_cut[0] else ():
+            each.transport.abort()
+
+    server = await asyncio.start_server(serve, "127.0.0.1", 0)
+    host, port = server.sockets[0].getsockname()[:2]
+    try:
+        yield f"{host}:{port}", cut
+    finally:
+        is_cut[0] = False
+        cut()
+        server.close()
+
+
+class Reader:
+    """A gateway's subscription, and what it reads from the section in force."""
+
+    def __init__(self, channel: grpc.aio.Channel, name: str, root: Path) -> None:
+        self.num_replicas = 0
+        self.client = SnapshotClient(
+            channel, snapshot_pb2.RouterSection, self.apply, service="router", instance=name, state_dir=root / name
         )
-        clients.append((client, asyncio.create_task(client.run())))
-    await until(lambda: len(list(plane.state.subscribers)) == 3)
-    for replicas in range(2, 9):
-        plane.state.ledger.apply(scripted(min=replicas), "")
-    await until(lambda: all(client.version == 8 for client, _ in clients))
-    await until(lambda: [s.version for s in plane.state.subscribers] == [8, 8, 8])
-    for _, task in clients:
-        task.cancel()
-    await asyncio.gather(*(task for _, task in clients), return_exceptions=True)
-    await until(lambda: not list(plane.state.subscribers))
+
+    def apply(self, section: snapshot_pb2.RouterSection) -> None:
+        self.num_replicas = section.pools[0].min_replicas
+
+
+async def test_every_subscriber_comes_to_run_each_version_and_a_partitioned_one_keeps_its_own(
+    plane: Plane, tmp_path: Path
+) -> None:
+    """B159: each pulls for itself, so none can take a change away from the others."""
+    async with link(plane.address) as (address, cut), channels.connect(address, token=TOKEN) as far:
+        readers = [Reader(plane.channel, f"g{i}", tmp_path) for i in range(3)] + [Reader(far, "far", tmp_path)]
+        tasks = [asyncio.create_task(each.client.run()) for each in readers]
+        for replicas in range(2, 8):
+            plane.state.ledger.apply(scripted(min=replicas), "")
+        assert plane.state.ledger.version == 7
+        await until(lambda: [each.client.version for each in readers] == [7] * 4)
+        cut()
+        await until(lambda: len(list(plane.state.subscribers)) == 3)
+        plane.state.ledger.apply(scripted(min=8), "")
+        await until(lambda: [each.client.version for each in readers] == [8, 8, 8, 7], 5.0)
+        assert [readers[i % 3].num_replicas for i in range(20)] == [8] * 20
+        assert readers[3].num_replicas == 7
+        await until(lambda: {s.instance: s.version for s in plane.state.subscribers} == {"g0": 8, "g1": 8, "g2": 8})
+        cut()
+        await until(lambda: readers[3].client.version == 8)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
 
 
 async def test_a_refused_version_is_not_sent_again_and_the_next_one_is(plane: Plane, tmp_path: Path) -> None:
