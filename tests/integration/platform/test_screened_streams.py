@@ -1,6 +1,7 @@
 """The fleet's `safety`: forbidden text reaches no client, and browsers call from named origins only."""
 
 import json
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -8,7 +9,7 @@ from typing import Any
 import pytest
 
 from tests.integration.platform.http.http_client import Http, script, user
-from tests.integration.platform.running_platform import SCRIPTED, Platform, running_platform
+from tests.integration.platform.running_platform import SCRIPTED, Platform, running_platform, wait_until
 
 WORD = "persimmon"
 RULES = """
@@ -73,8 +74,15 @@ def ending_of(path: str, events: list[Any]) -> set[str]:
     return {events[-2].data["delta"]["stop_reason"]}
 
 
+def judged(platform: Platform) -> Counter[str]:
+    """Settled responses by what screening said of them."""
+    printed = platform.headrace("usage", "--tenant", "dev", "--format", "json")
+    return Counter(row["screening"] for row in json.loads(printed.stdout))
+
+
 @pytest.mark.parametrize("path", PATHS)
-def test_a_forbidden_word_is_blocked_on_every_way(http: Http, path: str) -> None:
+def test_a_forbidden_word_is_blocked_on_every_way(platform: Platform, http: Http, path: str) -> None:
+    before = judged(platform)
     text = script("so ", "a ", *WORD, " and more")  # B162
     events = http.stream(path, ask(path, text))
     assert "p" not in text_of(path, events).replace("so a ", "")
@@ -82,6 +90,7 @@ def test_a_forbidden_word_is_blocked_on_every_way(http: Http, path: str) -> None
     whole = http.post(path, ask(path, text))
     assert whole.status_code == 200
     assert WORD not in json.dumps(whole.json().get("choices", whole.json().get("output", whole.json().get("content"))))
+    wait_until(lambda: judged(platform) == before + Counter(blocked=2), "both are booked as blocked", 10.0)
 
 
 def test_a_block_ends_every_choice_once_over_grpc(platform: Platform) -> None:
@@ -102,10 +111,12 @@ def test_no_split_lets_a_word_through(http: Http, at: int) -> None:
     assert text_of(PATHS[0], events) == "x "
 
 
-def test_what_only_begins_like_it_is_released(http: Http) -> None:
+def test_what_only_begins_like_it_is_released(platform: Platform, http: Http) -> None:
+    before = judged(platform)
     events = http.stream(PATHS[0], ask(PATHS[0], script("!rate(50)", "x ", "persim", "on")))
     assert text_of(PATHS[0], events) == "x persimon"
     assert ending_of(PATHS[0], events) == {"stop"}
+    wait_until(lambda: judged(platform) == before + Counter(passed=1), "it is booked as passed", 10.0)
 
 
 def test_an_address_is_redacted_wherever_it_is_cut(http: Http) -> None:

@@ -145,6 +145,29 @@ def test_every_rpc_of_every_listener_wants_a_credential(platform: Platform) -> N
         assert refusal(public, path, message=asked.get(path, b"")) == expected, path  # B71: nothing of the inside
 
 
+def test_administration_wants_the_admin_key_whoever_asks(platform: Platform) -> None:
+    """B71: the service token alone, or with a tenant's key in the admin key's place, opens nothing."""
+    address, workers = platform.announced("controlplane")["grpc"], platform.worker_pids()
+    token = ("authorization", f"Bearer {platform.service_token}")
+    admin = [path for path in methods() if path.startswith("/headrace.v1.Admin/")]
+    assert len(admin) > 10
+    for path in admin:
+        assert refusal(address, path, token) == "PERMISSION_DENIED", path
+        assert refusal(address, path, token, ("x-headrace-admin-key", platform.api_key)) == "PERMISSION_DENIED", path
+    assert platform.worker_pids() == workers
+
+
+def test_an_error_names_no_place_and_no_secret(platform: Platform) -> None:
+    """B69: what has no replica says so, and nothing of who could have served it."""
+    addresses = [row[kind] for row in platform.status()["services"] for kind in ("grpc", "http") if row[kind]]
+    answers = [ask(platform, f"Bearer {platform.api_key}", model="nothing"), ask(platform, "Bearer hr_a_b")]
+    answers.append(ask(platform, f"Bearer {platform.api_key}", script("!err")))
+    assert [answer.status_code for answer in answers] == [404, 401, 500]
+    for answer in answers:
+        told = answer.text + repr(answer.headers)
+        assert not [place for place in (*addresses, platform.service_token) if place in told]
+
+
 def well_formed() -> dict[str, bytes]:
     """What Inference would answer, if only it knew who asks; sizes are checked before that."""
     messages = [inference_pb2.Message(role="user", content="hi")]

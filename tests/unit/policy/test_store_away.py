@@ -201,3 +201,24 @@ async def test_a_process_that_was_busy_takes_the_answer_that_came_meanwhile(own:
     await asyncio.sleep(0)
     time.sleep(0.3)  # noqa: ASYNC251 - what is tested is a loop that does not get to run
     assert all(answer.admitted for answer in await asyncio.gather(*asked))
+
+
+@pytest.mark.parametrize("skew_ms", [-3_600_000, -5_000, 5_000, 3_600_000])
+@pytest.mark.parametrize("renews", [True, False])
+async def test_a_clock_that_is_wrong_changes_no_charge(
+    own: Callable[..., Office], server: RedisProcess, skew_ms: int, renews: bool
+) -> None:
+    """Times that count are those of Redis; what a reservation carries came from a host whose clock may be wrong."""
+    calls = own(*LIMITS, decide_s=5.0)
+    held = (await calls.admit("r", 100, 50)).reservation
+    held.admitted_at_ms += skew_ms
+    with server.client() as client:
+        client.flushall()
+    if renews:
+        assert await calls.renew(held) == ["restored"]
+        assert await calls.level("tokens_per_day") == pytest.approx(150, abs=1)
+    assert await calls.settle(held, "completed", 5) == "applied"
+    assert await calls.level("tokens_per_day") == pytest.approx(105, abs=1)
+    assert await calls.level("concurrency") == 0
+    (row,) = await calls.usage()
+    assert abs(row.settled_at_ms - time.time() * 1000) < 60_000

@@ -64,6 +64,7 @@ def _row(row: pb.UsageRow) -> dict[str, Any]:
         "cached_tokens": settled.num_cached_tokens,
         "output_tokens": settled.num_output_tokens,
         "withheld_tokens": settled.num_withheld_tokens,
+        "screening": settled.screening_verdict,
         "cost": row.cost,
         "correction": row.correction,
     }
