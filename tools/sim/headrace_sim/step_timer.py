@@ -9,10 +9,6 @@ from collections.abc import Sequence
 from headrace_worker.perf.attention import Heads, Prefill, decode_time_s, prefill_time_s
 from headrace_worker.perf.step import Roofline, StepLoad
 
-# Above this, products run in tiles of rows anyway.
-_EXACT_ROWS = 512
-_TILE_ROWS = 16
-
 
 class StepTimer:
     """Steps of one replica; `host_s` is added to each for what the host does between steps."""
@@ -51,8 +47,6 @@ class StepTimer:
 
     def _products_s(self, num_rows: int) -> float:
         """All but attention, with one row that samples."""
-        if num_rows > _EXACT_ROWS:
-            num_rows = -(-num_rows // _TILE_ROWS) * _TILE_ROWS
         found = self._rows.get(num_rows)
         if found is None:
             found = self._rows[num_rows] = self._without_attention(StepLoad((Prefill(num_rows),)))

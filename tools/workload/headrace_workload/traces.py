@@ -84,7 +84,11 @@ def _chain(first: str, rest: Iterator[str]) -> Iterator[str]:
 def _reader(path: Path, first: str) -> Callable[[Iterator[str]], Iterator[_Row]]:
     if first.startswith("{"):
         return _json_rows
-    readers = {"TIMESTAMP,ContextTokens": _azure_rows, "Timestamp,Model,": _burstgpt_rows}
+    readers = {
+        "TIMESTAMP,ContextTokens": _azure_rows,
+        "Timestamp,Model,": _burstgpt_rows,
+        "timestamp_ms,input_length": _compact_rows,
+    }
     for header, reader in readers.items():
         if first.startswith(header):
             return reader
@@ -164,5 +168,17 @@ def _burstgpt_rows(lines: Iterator[str]) -> Iterator[_Row]:
             at_s = float(row["Timestamp"])
             start_s = at_s if start_s is None else start_s
             yield _Row(at_s - start_s, int(row["Request tokens"]), int(row["Response tokens"]))
+        except (KeyError, TypeError, ValueError) as error:
+            raise WorkloadError(f"line {number}", f"is no row of a trace: {error!r}") from None
+
+
+def _compact_rows(lines: Iterator[str]) -> Iterator[_Row]:
+    """Mooncake with runs of blocks written as `first-last` (benchmarks/data/mooncake)."""
+    for number, row in enumerate(csv.DictReader(lines), 2):
+        try:
+            runs = [run.split("-") for run in row["hash_ids"].split()]
+            blocks = tuple(block for run in runs for block in range(int(run[0]), int(run[-1]) + 1))
+            lengths = int(row["input_length"]), int(row["output_length"])
+            yield _Row(float(row["timestamp_ms"]) / 1000, *lengths, blocks, MOONCAKE_BLOCK_TOKENS)
         except (KeyError, TypeError, ValueError) as error:
             raise WorkloadError(f"line {number}", f"is no row of a trace: {error!r}") from None
