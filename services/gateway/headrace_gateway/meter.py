@@ -69,6 +69,10 @@ class Meter:
         first = self.trace.times.first_text_at
         return 0.0 if first is None or self._num_texts < 2 else (self._last - first) / (self._num_texts - 1)
 
+    @property
+    def _num_gaps(self) -> int:
+        return max(0, self._num_texts - 1)
+
     def text(self, now: float) -> None:
         """Text goes out; what goes out together counts once."""
         gap_s, self._last = now - self._last, now
@@ -115,12 +119,11 @@ class Meter:
         self._is_finished = True
         self.trace.times.ended_at = now
         failed = _is_our_fault(ending)
-        met = judge(self._budgets, Experience(self._ttft_s, self._num_texts - 1, self._num_late, failed))
-        phase = self._blame(met)
-        if failed or self._num_texts:
+        met, phase = Met(ttft=True, inter_token=True, good=False), ""
+        if failed or self._num_texts:  # anything else says nothing about us
+            met = judge(self._budgets, Experience(self._ttft_s, self._num_gaps, self._num_late, failed))
+            phase = self._blame(met)
             BOARD.count(self._budgets, met, phase)
-        else:
-            met = Met(ttft=True, inter_token=True, good=False)  # says nothing about us
         if any(attempt.answer is not None and attempt.answer.ttft_infeasible for attempt in self.trace.times.attempts):
             BOARD.infeasible(self._budgets)
         if failed:
@@ -158,7 +161,7 @@ class Meter:
             return False
         waited_s = now - self.trace.times.arrival.at if ttft_s is None else ttft_s
         late = bool(budgets.ttft_s) and waited_s > budgets.ttft_s
-        return late or not judge(budgets, Experience(0.0, self._num_texts - 1, self._num_late)).inter_token
+        return late or not judge(budgets, Experience(0.0, self._num_gaps, self._num_late)).inter_token
 
     def _blame(self, met: Met) -> str:
         if met.broken == "inter_token":
