@@ -5,7 +5,14 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace_worker.kernels.gemm import InvariantGemm, PlainGemm, TransposedGemm, assert_row_invariance
+from headrace_worker.kernels.gemm import (
+    MAX_BATCHED_ROWS,
+    InvariantGemm,
+    PanelGemm,
+    PlainGemm,
+    TransposedGemm,
+    assert_row_invariance,
+)
 from headrace_worker.layers.activation import invariant_silu
 from headrace_worker.layers.norm import RMSNorm
 from headrace_worker.layers.setting import LayerSetting
@@ -44,7 +51,9 @@ def test_the_proof_at_load_fails_when_a_place_matters(monkeypatch: pytest.Monkey
         assert_row_invariance(torch.ones(8, 8))
 
 
-@pytest.mark.parametrize("gemm", [PlainGemm(), TransposedGemm(), InvariantGemm()], ids=lambda gemm: gemm.name)
+@pytest.mark.parametrize(
+    "gemm", [PlainGemm(), TransposedGemm(), PanelGemm(), InvariantGemm()], ids=lambda gemm: gemm.name
+)
 @pytest.mark.parametrize("num_rows", [1, 16, 33])
 def test_every_gemm_is_a_linear_layer(gemm: PlainGemm, num_rows: int) -> None:
     generator = torch.Generator().manual_seed(2)
@@ -52,6 +61,18 @@ def test_every_gemm_is_a_linear_layer(gemm: PlainGemm, num_rows: int) -> None:
     rows = torch.randn(num_rows, 20, generator=generator)
     expected = torch.nn.functional.linear(rows.double(), weight.double(), bias.double()).float()
     torch.testing.assert_close(gemm.multiply(rows, gemm.pack(weight), bias), expected, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("num_rows", [1, 16, MAX_BATCHED_ROWS, MAX_BATCHED_ROWS + 1])
+@pytest.mark.parametrize("out_size", [768, 960, 3072, 1000])
+def test_a_wide_weight_in_panels_multiplies_as_a_linear_layer(num_rows: int, out_size: int) -> None:
+    generator = torch.Generator().manual_seed(4)
+    weight, bias = torch.randn(out_size, 20, generator=generator), torch.randn(out_size, generator=generator)
+    rows = torch.randn(num_rows, 20, generator=generator)
+    packed = PanelGemm().pack(weight)
+    assert packed.dim() == (3 if out_size != 1000 else 2), "1,000 columns are no whole panels"
+    expected = torch.nn.functional.linear(rows.double(), weight.double(), bias.double()).float()
+    torch.testing.assert_close(PanelGemm().multiply(rows, packed, bias), expected, rtol=1e-4, atol=1e-5)
 
 
 @given(num_elements=st.integers(1, 70))
