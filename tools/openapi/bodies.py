@@ -114,7 +114,7 @@ SHARED: Mapping[str, Schema] = {
         {
             "type": "object",
             "propertyNames": text(pattern="^[0-9]{1,18}$"),
-            "additionalProperties": {"type": ["number", "null"], "minimum": -100, "maximum": 100},
+            "additionalProperties": {"type": "number", "minimum": -100, "maximum": 100},
             "maxProperties": sampling.MAX_BIASES,
         }
     ),
@@ -122,7 +122,7 @@ SHARED: Mapping[str, Schema] = {
         {
             "type": "object",
             "propertyNames": text(minLength=1, maxLength=MAX_METADATA_CHARS),
-            "additionalProperties": optional(text(maxLength=MAX_METADATA_CHARS)),
+            "additionalProperties": text(maxLength=MAX_METADATA_CHARS),
             "maxProperties": MAX_METADATA,
             "description": "The key retry_of names the failed response that this one replaces.",
         }

@@ -6,6 +6,7 @@ from typing import Any
 
 from headrace_kit.errors import HeadraceError
 
+_MAX_NAME = 80
 _INT64 = range(-(2**63), 2**63)
 
 
@@ -20,7 +21,8 @@ class Fields:
         self.content, self.path = content, path
 
     def where(self, name: str) -> str:
-        return f"{self.path}.{name}" if self.path else name
+        """The path of a field; a name that a client made up is cut."""
+        return f"{self.path}.{name[:_MAX_NAME]}" if self.path else name
 
     def names(self) -> set[str]:
         """Names with a value."""

@@ -34,8 +34,10 @@ def set_sampling(request: pb.GenerateRequest, body: Fields) -> None:
     for at, token_id in enumerate(body.items("stop_token_ids") or []):
         sampling.stop_token_ids.append(token_integer(token_id, f"stop_token_ids[{at}]"))
     if (bias := body.object("logit_bias")) is not None:
-        for name in bias.names():
-            sampling.logit_bias[_token_id(bias, name)] = bias.number(name) or 0.0
+        for name in bias.content:
+            if (number := bias.number(name)) is None:
+                raise invalid(bias.where(name), "expected a finite number")
+            sampling.logit_bias[_token_id(bias, name)] = number
 
 
 def token_integer(value: Any, path: str) -> int:
@@ -72,16 +74,23 @@ def set_stop(request: pb.GenerateRequest, body: Fields, name: str) -> None:
 
 
 def set_labels(request: pb.GenerateRequest, body: Fields) -> None:
-    """`metadata` travels with the response; its key `retry_of` names the failed response that this one replaces."""
+    """Affinity, and `metadata`."""
     request.session_id = body.text("prompt_cache_key") or ""
+    set_metadata(request, body)
+
+
+def set_metadata(request: pb.GenerateRequest, body: Fields) -> None:
+    """`metadata` travels with the response; its key `retry_of` names the failed response that this one replaces."""
     metadata = body.object("metadata")
-    for name in metadata.names() if metadata is not None else ():
-        assert metadata is not None, "it has names"
-        value = metadata.text(name)
+    if metadata is None:
+        return
+    for name in metadata.content:
+        if (value := metadata.text(name)) is None:
+            raise invalid(metadata.where(name), "expected a string")
         if name == "retry_of":
-            request.retry_of = value or ""
+            request.retry_of = value
         else:
-            request.metadata[metadata.utf8(name, name)] = value or ""
+            request.metadata[metadata.utf8(name, name)] = value
 
 
 def set_grammar(request: pb.GenerateRequest, form: Fields, schema: Any) -> None:

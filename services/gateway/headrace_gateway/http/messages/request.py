@@ -9,7 +9,7 @@ from headrace_gateway.http.fields import Fields, invalid
 from headrace_gateway.http.json_text import compact
 from headrace_gateway.http.known_fields import ADVISORY, KnownFields
 from headrace_gateway.http.messages.blocks import read_turn
-from headrace_gateway.http.options import LABEL_NAMES, as_object, set_model, set_output_limit, set_stop
+from headrace_gateway.http.options import LABEL_NAMES, as_object, set_metadata, set_model, set_output_limit, set_stop
 
 FIELDS = KnownFields(
     api="messages",
@@ -42,7 +42,7 @@ def parse_messages(body: Fields, *, counting: bool = False) -> Asked:
     if isinstance(body.raw("stop_sequences"), str):
         raise invalid("stop_sequences", "expected an array")
     set_stop(request, body, "stop_sequences")
-    _set_metadata(request, body)
+    set_metadata(request, body)
     names = {"max_output_tokens": "max_tokens", "prompt": "messages", "stop": "stop_sequences", **LABEL_NAMES}
     return Asked(request, body.boolean("stream") or False, names=names)
 
@@ -60,18 +60,6 @@ def _set_sampling(request: pb.GenerateRequest, body: Fields) -> None:
             setattr(request.sampling, name, number)
     if (top_k := body.integer("top_k")) is not None:
         request.sampling.top_k = top_k
-
-
-def _set_metadata(request: pb.GenerateRequest, body: Fields) -> None:
-    metadata = body.object("metadata")
-    if metadata is None:
-        return
-    for name in metadata.names():
-        value = metadata.text(name) or ""
-        if name == "retry_of":
-            request.retry_of = value
-        else:
-            request.metadata[metadata.utf8(name, name)] = value
 
 
 def _set_tools(chat: pb.Conversation, body: Fields) -> None:
