@@ -60,6 +60,7 @@ AREA_OF_PATH: Mapping[str, str] = {
     "tests/unit/worker/transfer": "split",
     "tests/gpu": "gpu",
     "tests/unit/worker/kernels": "gpu",
+    "tests/unit/worker/parallel": "gpu",
     "tests/compose": "deployment",
     "tests/deploy": "deployment",
 }

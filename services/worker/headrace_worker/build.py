@@ -18,13 +18,16 @@ from headrace_worker.scheduling.record import RecordingScheduler
 from headrace_worker.scheduling.scheduler import Scheduler
 
 
-def build_runner(config: WorkerConfig, progress: Progress) -> Runner:
-    """A runner with its model loaded. Raises RunnerError, or ConfigError for what its operator can correct."""
+def build_runner(config: WorkerConfig, progress: Progress, on_lost: Callable[[str], None] | None = None) -> Runner:
+    """A runner with its model loaded. Raises RunnerError, or ConfigError for what its operator can correct.
+
+    `on_lost` hears, from another thread, why a group of ranks is over.
+    """
     if config.engine == "scripted":
         return ScriptedRunner(config)
     from headrace_worker.execution.loading import load_torch_runner
 
-    return load_torch_runner(config, progress)
+    return load_torch_runner(config, progress, on_lost)
 
 
 def begin_background(config: WorkerConfig, runner: Runner) -> None:

@@ -6,7 +6,6 @@ computes, one reads commands and ends the process when the pipe closes, one send
 
 from __future__ import annotations
 
-import ctypes
 import math
 import os
 import signal
@@ -35,18 +34,13 @@ from headrace_worker.messages import (
     Stop,
     Submit,
 )
+from headrace_worker.parallel.lifeline import die_with_parent
 from headrace_worker.scheduling.cancel import Cancel
 from headrace_worker.wire import Pipe
 
 _BEAT_S = 0.25
-_PR_SET_PDEATHSIG = 1
 _LOST_EXIT = 70
-
-
-def die_with_parent() -> None:
-    """Linux: the kernel kills us when the thread that started us ends. Elsewhere the pipe's end alone does."""
-    if sys.platform == "linux":
-        ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+_GROUP_EXIT = 71
 
 
 class Inbox:
@@ -133,7 +127,11 @@ def main() -> None:
 
     started_s = time.monotonic()
     pipe.send(Phase("loading", "libraries", 0.0))
-    runner = build_runner(start.config, lambda text, share: pipe.send(Phase("loading", text, share)))
+    runner = build_runner(
+        start.config,
+        lambda text, share: pipe.send(Phase("loading", text, share)),
+        lambda why: _end_with_group(pipe, why),
+    )
     loaded_s = time.monotonic()
     runner.warm_up(lambda text, share: pipe.send(Phase("warming", text, share)))
     warm_s = time.monotonic()
@@ -141,6 +139,12 @@ def main() -> None:
     pipe.send(Ready(runner.describe(), {"load": loaded_s - started_s, "warm_up": warm_s - loaded_s}))
     begin_background(start.config, runner)
     Loop(engine, inbox, pipe).run()
+
+
+def _end_with_group(pipe: Pipe, why: str) -> None:
+    """A rank is lost, and this process may be waiting for it in a collective that never ends."""
+    pipe.send(Broke(why, ""))
+    os._exit(_GROUP_EXIT)
 
 
 def _report_crashes(pipe: Pipe) -> None:

@@ -42,6 +42,11 @@ class WorkerConfig:
     precision: Literal["float32", "bfloat16", "float16"] = field(
         default="float32", metadata=_help("type of weights, activations and KV")
     )
+    tp: int = field(default=1, metadata=_help("tensor-parallel degree: ranks that share every layer"))
+    pp: int = field(default=1, metadata=_help("pipeline-parallel degree: stages of consecutive layers"))
+    collective_timeout_s: float = field(
+        default=60.0, metadata=_help("longest wait of a rank for the others of its group; then the replica fails")
+    )
     page_tokens: int = field(default=16, metadata=_help("tokens per KV page, a multiple of 16"))
     num_pages: int | None = field(
         default=None, metadata=_help("KV pages; default: what fits into kv_bytes (scripted: 4096)")
@@ -91,7 +96,9 @@ class WorkerConfig:
     log_level: Literal["debug", "info", "warning", "error"] = field(
         default="info", metadata=_help("least level that is logged")
     )
-    otlp_endpoint: str | None = field(default=None, metadata=_help("where spans go (OTLP over gRPC); none: nowhere"))
+    otlp_endpoint: str | None = field(
+        default=None, metadata=_help("OTLP/gRPC collector that gets spans beside the control plane; none: no other")
+    )
     tls_ca: Path | None = field(default=None, metadata=_help("authority of mutual TLS; ca, cert and key come together"))
     tls_cert: Path | None = field(default=None, metadata=_help("certificate of this replica"))
     tls_key: Path | None = field(default=None, metadata=_help("key of the certificate"))
@@ -99,7 +106,7 @@ class WorkerConfig:
     def __post_init__(self) -> None:
         for name in (
             *("page_tokens", "num_pages", "kv_bytes", "max_context", "default_output", "max_waiting"),
-            *("max_running", "max_batch_tokens", "max_chunk_tokens", "threads"),
+            *("max_running", "max_batch_tokens", "max_chunk_tokens", "threads", "tp", "pp", "collective_timeout_s"),
         ):
             value = getattr(self, name)
             if value is not None and not value > 0:
@@ -115,5 +122,7 @@ class WorkerConfig:
             raise ConfigError("drain_s", f"must not be negative, is {self.drain_s}")
         if self.engine == "torch" and not self.source:
             raise ConfigError("source", "the torch engine needs weights")
+        if self.engine == "scripted" and self.tp * self.pp > 1:
+            raise ConfigError("tp" if self.tp > 1 else "pp", "the scripted engine is one process: give 1")
         if len({self.tls_ca is None, self.tls_cert is None, self.tls_key is None}) > 1:
             raise ConfigError("tls_ca", "ca, cert and key come together")

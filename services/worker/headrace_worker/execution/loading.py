@@ -3,46 +3,85 @@
 from __future__ import annotations
 
 import logging
-import os
+from collections.abc import Callable
+from contextlib import ExitStack
 
 import torch
 
-from headrace_worker.attention.registry import select_attention
 from headrace_worker.config import ConfigError, WorkerConfig
+from headrace_worker.execution import rank_messages
 from headrace_worker.execution.grammar_backend import Vocabulary, is_installed
 from headrace_worker.execution.grammar_compiler import GrammarCompiler
 from headrace_worker.execution.grammars import Grammars
+from headrace_worker.execution.group_steps import GroupSteps
+from headrace_worker.execution.loaded import Loaded
+from headrace_worker.execution.part import check_layout, load_alone, load_part
+from headrace_worker.execution.rank_steps import RankSteps
+from headrace_worker.execution.ranks import Ranks
 from headrace_worker.execution.runner import Progress, RunnerError
-from headrace_worker.execution.torch_runner import Loaded, TorchRunner
+from headrace_worker.execution.steps import Steps
+from headrace_worker.execution.torch_runner import Served, TorchRunner
 from headrace_worker.models.checkpoint import Checkpoint, open_checkpoint
 from headrace_worker.models.errors import ModelError
-from headrace_worker.models.loader import load_model
-from headrace_worker.models.registry import BuildOptions
 from headrace_worker.models.token_bytes import read_token_bytes
+from headrace_worker.parallel.collectives import CollectiveFailed
+from headrace_worker.parallel.links import read_domains
+from headrace_worker.parallel.place import Place
+from headrace_worker.perf.layout import Layout
 
 log = logging.getLogger(__name__)
-_DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 
 
-def load_torch_runner(config: WorkerConfig, progress: Progress) -> TorchRunner:
-    """Fetches, validates and loads the weights. Raises RunnerError (the text names the file) or ConfigError."""
+def load_torch_runner(
+    config: WorkerConfig, progress: Progress, on_lost: Callable[[str], None] | None = None
+) -> TorchRunner:
+    """Fetches, validates and loads the weights, in as many processes as the layout has ranks.
+
+    Raises RunnerError (the text names the file) or ConfigError. `on_lost` hears, from a thread, why a group is over.
+    """
     if config.device == "cuda" and not torch.cuda.is_available():
         raise ConfigError("device", "cuda was asked for and torch sees no such device")
 
     def named(phase: str, share: float) -> None:
         progress("weights" if phase == "load" else phase, share)
 
-    torch.set_num_threads(config.threads or num_cores())
     try:
         checkpoint = open_checkpoint(config.source, config.state_dir / "models", named)
         max_context = _max_context(config, checkpoint.config.max_position)
-        options = BuildOptions(config.device, _DTYPES[config.precision], config.deterministic)
-        model = load_model(checkpoint, options, named)
+        layout = check_layout(config, checkpoint.config, checkpoint.name)
+        if layout.num_devices == 1:
+            loaded = load_alone(config, checkpoint, named)
+            steps: Steps = RankSteps(config, loaded)
+        else:
+            loaded, steps = _load_group(config, checkpoint, named, Ranks(config, on_lost))
     except ModelError as error:
         raise RunnerError(str(error)) from error
-    attention = select_attention(config.deterministic)
-    loaded = Loaded(checkpoint, model, attention, options.dtype, torch.device(config.device))
-    return TorchRunner(config, loaded, max_context, build_grammars(checkpoint))
+    served = Served(checkpoint, max_context, build_grammars(checkpoint), _domains(config))
+    return TorchRunner(config, loaded, served, steps)
+
+
+def _load_group(
+    config: WorkerConfig, checkpoint: Checkpoint, named: Progress, ranks: Ranks
+) -> tuple[Loaded, GroupSteps]:
+    """This process is rank 0. What goes wrong ends all of them."""
+    with ExitStack() as on_failure:
+        on_failure.callback(ranks.close)
+        ranks.start(config, checkpoint.path)
+        try:
+            part = load_part(config, checkpoint, Place(0, Layout(config.tp, config.pp)), ranks.meeting, named)
+        except CollectiveFailed as error:
+            raise ranks.explain(error) from error
+        ranks.receive_all(rank_messages.Loaded)
+        ranks.serve()
+        on_failure.pop_all()
+    return part.loaded, GroupSteps(RankSteps(config, part.loaded, part.group), part.group, ranks)
+
+
+def _domains(config: WorkerConfig) -> tuple[str, ...]:
+    """Fast-link domains of the group's devices; those that the configuration names, if it names any."""
+    if config.domains or config.device != "cuda":
+        return config.domains
+    return read_domains(config.tp * config.pp)
 
 
 def build_grammars(checkpoint: Checkpoint) -> Grammars | None:
@@ -56,11 +95,6 @@ def build_grammars(checkpoint: Checkpoint) -> Grammars | None:
         return None
     vocabulary = Vocabulary(token_bytes, checkpoint.text.end_token_ids)
     return Grammars(vocabulary, GrammarCompiler(vocabulary))
-
-
-def num_cores() -> int:
-    """Cores that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def _max_context(config: WorkerConfig, max_position: int) -> int:

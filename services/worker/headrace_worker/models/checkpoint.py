@@ -22,18 +22,26 @@ from headrace_worker.models.weight_source import WeightSource
 
 
 @dataclass(frozen=True)
-class Checkpoint:
+class ModelFiles:
+    """A model's files, each validated by itself."""
+
+    config: ModelConfig
+    text: TextAssets
+    weights: WeightSource
+
+
+@dataclass(frozen=True)
+class Checkpoint(ModelFiles):
     """Everything that the files say."""
 
+    path: Path
+    """The directory or the file."""
     name: str
     """A readable name: the directory, the file or the repository."""
     revision: str
     """Commit of a Hub model, version of a packaged one; for a path, the start of the fingerprint."""
     fingerprint: str
     """Hex SHA-256 over weights, configuration and revision."""
-    config: ModelConfig
-    text: TextAssets
-    weights: WeightSource
 
     def card(self, default_output: int, max_context: int | None = None) -> ModelCard:
         """The model card; the context is the model's, or less where the pool wants less."""
@@ -58,18 +66,21 @@ def open_checkpoint(reference: str, cache_dir: Path, progress: Progress = silent
             return _open_path(path, path.stem if path.is_file() else path.resolve().name, "")
 
 
-def _open_path(path: Path, name: str, revision: str) -> Checkpoint:
+def open_files(path: Path) -> ModelFiles:
+    """A directory or a .gguf file, without reading its weights. Raises CheckpointError or UnsupportedModelError."""
     if path.is_file():
         file = GgufFile(path)
         config = read_gguf_config(file)
-        text = read_gguf_text(file)
-        weights: WeightSource = GgufWeights(file, config)
-    else:
-        config = read_hf_config(path, frozenset(FAMILIES))
-        text = read_hf_text(path)
-        weights = SafetensorsDirectory(path)
+        return ModelFiles(config, read_gguf_text(file), GgufWeights(file, config))
+    config = read_hf_config(path, frozenset(FAMILIES))
+    return ModelFiles(config, read_hf_text(path), SafetensorsDirectory(path))
+
+
+def _open_path(path: Path, name: str, revision: str) -> Checkpoint:
+    files = open_files(path)
+    config, text, weights = files.config, files.text, files.weights
     outside = [number for number in text.end_token_ids if number >= config.vocab_size]
     if outside:
         raise CheckpointError(path.name, f"end token {outside[0]} is outside a vocabulary of {config.vocab_size}")
     digest = fingerprint(weights.identity(), asdict(config), revision)
-    return Checkpoint(name, revision or digest[:12], digest, config, text, weights)
+    return Checkpoint(config, text, weights, path, name, revision or digest[:12], digest)

@@ -1,16 +1,19 @@
 """From a checkpoint to a model that is ready to run: built, filled, packed and, where promised, proved invariant."""
 
-from headrace_worker.models.checkpoint import Checkpoint
+from headrace_worker.models.checkpoint import ModelFiles
 from headrace_worker.models.llama import LlamaForCausalLM
 from headrace_worker.models.progress import Progress, silent
 from headrace_worker.models.registry import BuildOptions, build_model
 from headrace_worker.models.weights import fill_model, prove_invariance
 
 
-def load_model(checkpoint: Checkpoint, options: BuildOptions, progress: Progress = silent) -> LlamaForCausalLM:
-    """Raises CheckpointError or UnsupportedModelError; nothing half-loaded is ever returned."""
-    model = build_model(checkpoint.config, options)
-    fill_model(model, checkpoint.weights, lambda share: progress("load", share))
+def load_model(files: ModelFiles, options: BuildOptions, progress: Progress = silent) -> LlamaForCausalLM:
+    """All of a model, or one rank's part, as `options` say.
+
+    Raises CheckpointError or UnsupportedModelError; nothing half-loaded is ever returned.
+    """
+    model = build_model(files.config, options)
+    fill_model(model, files.weights, lambda share: progress("load", share))
     if options.deterministic:
         prove_invariance(model)
     return model.eval()

@@ -42,8 +42,13 @@ class Layout:
 
     def stage_layers(self, shape: ModelShape) -> tuple[int, ...]:
         """Layers per stage; the first stages take the remainder, since the last one also holds the output matrix."""
-        base, extra = divmod(shape.num_layers, self.pipeline)
-        return tuple(base + (stage < extra) for stage in range(self.pipeline))
+        ranges = [self.stage_range(shape.num_layers, stage) for stage in range(self.pipeline)]
+        return tuple(end - start for start, end in ranges)
+
+    def stage_range(self, num_layers: int, stage: int) -> tuple[int, int]:
+        """The first layer of a stage, and the first one behind it."""
+        base, extra = divmod(num_layers, self.pipeline)
+        return stage * base + min(stage, extra), (stage + 1) * base + min(stage + 1, extra)
 
 
 def is_possible(shape: ModelShape, layout: Layout) -> bool:

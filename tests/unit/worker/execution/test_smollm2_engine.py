@@ -50,7 +50,7 @@ def test_batched_greedy_output_equals_transformers(runner: TorchRunner) -> None:
 
 
 def test_the_default_model_has_a_known_answer_and_another_one_is_refused(runner: TorchRunner) -> None:
-    checkpoint = runner._loaded.checkpoint
+    checkpoint = runner._checkpoint
     known = known_answer(checkpoint.name, checkpoint.weights.identity)
     assert known_answer(checkpoint.name, dict) is None
     assert known is not None

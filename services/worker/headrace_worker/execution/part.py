@@ -1,0 +1,101 @@
+"""A model in memory: the whole of it, or one rank's part beside its group. Knows neither processes nor plans."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+
+import torch
+
+from headrace_worker.attention.registry import select_attention
+from headrace_worker.config import ConfigError, WorkerConfig
+from headrace_worker.execution.loaded import Loaded
+from headrace_worker.layers.setting import Shard
+from headrace_worker.layers.stage import Stage
+from headrace_worker.models.checkpoint import ModelFiles
+from headrace_worker.models.loader import load_model
+from headrace_worker.models.model_config import ModelConfig
+from headrace_worker.models.progress import Progress, silent
+from headrace_worker.models.registry import BuildOptions
+from headrace_worker.parallel.collectives import Collectives, Meeting
+from headrace_worker.parallel.place import Place
+from headrace_worker.perf.errors import LayoutError
+from headrace_worker.perf.layout import Layout
+from headrace_worker.perf.model_shape import ModelShape
+
+DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
+
+
+@dataclass(frozen=True)
+class Part:
+    """What a rank computes with, and with whom."""
+
+    loaded: Loaded
+    group: Collectives
+
+
+def check_layout(config: WorkerConfig, model: ModelConfig, name: str) -> Layout:
+    """The group's layout; ConfigError, with the numbers, if the model cannot be split so."""
+    layout = Layout(config.tp, config.pp)
+    try:
+        layout.check(shape_of(model, name))
+    except LayoutError as error:
+        raise ConfigError(error.field, error.reason) from error
+    if config.device == "cuda" and layout.num_devices > torch.cuda.device_count():
+        detail = f"{config.tp} x {config.pp} ranks need as many devices, and torch sees {torch.cuda.device_count()}"
+        raise ConfigError("tp" if config.tp > 1 else "pp", detail)
+    return layout
+
+
+def shape_of(model: ModelConfig, name: str) -> ModelShape:
+    """The dimensions by which a layout is judged."""
+    return ModelShape(
+        name=name,
+        num_layers=model.num_layers,
+        hidden_size=model.hidden_size,
+        num_heads=model.num_heads,
+        num_kv_heads=model.num_kv_heads,
+        head_dim=model.head_dim,
+        intermediate_size=model.intermediate_size,
+        vocab_size=model.vocab_size,
+        max_context=model.max_position,
+        tied_embeddings=model.tie_embeddings,
+    )
+
+
+def load_alone(config: WorkerConfig, files: ModelFiles, progress: Progress) -> Loaded:
+    """The whole model in one process. Raises ModelError."""
+    options = BuildOptions(config.device, DTYPES[config.precision], config.deterministic)
+    return _load(config, files, options, progress)
+
+
+def load_part(
+    config: WorkerConfig, files: ModelFiles, place: Place, meeting: Meeting, progress: Progress = silent
+) -> Part:
+    """Meets the other ranks, then loads what this one holds.
+
+    Raises ModelError, or CollectiveFailed if a rank stays away.
+    """
+    device = torch.device(f"cuda:{place.rank}" if config.device == "cuda" else "cpu")
+    if device.type == "cuda":
+        torch.cuda.set_device(device)
+    group = Collectives(place, device, meeting, ordered=config.deterministic)
+    shard = Shard(place.tensor_rank, place.layout.tensor, group.all_reduce, group.gather)
+    if place.layout.tensor == 1:
+        shard = Shard()
+    first, end = place.layout.stage_range(files.config.num_layers, place.stage)
+    stage = Stage(first, None if place.is_last_stage else end)
+    options = BuildOptions(str(device), DTYPES[config.precision], config.deterministic, shard, stage)
+    return Part(_load(config, files, options, progress), group)
+
+
+def _load(config: WorkerConfig, files: ModelFiles, options: BuildOptions, progress: Progress) -> Loaded:
+    torch.set_num_threads(config.threads or max(1, num_cores() // (config.tp * config.pp)))
+    model = load_model(files, options, progress)
+    ends = frozenset(files.text.end_token_ids)
+    return Loaded(model, select_attention(config.deterministic), options.dtype, torch.device(options.device), ends)
+
+
+def num_cores() -> int:
+    """Cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

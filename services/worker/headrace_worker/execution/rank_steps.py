@@ -1,0 +1,127 @@
+"""One rank's part of every step: its layers over its pages, and, on one rank of a group, the drawing of tokens.
+
+Alone it is a whole engine's. Knows no grammar and no process; its peers are behind `Collectives`.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from headrace_worker.attention.base import AttentionBatch
+from headrace_worker.config import WorkerConfig
+from headrace_worker.execution.inputs import StepInputs, flatten
+from headrace_worker.execution.kv_cache import KvCache, KvLayout
+from headrace_worker.execution.loaded import Loaded
+from headrace_worker.execution.memory import kv_budget, measure_peak
+from headrace_worker.execution.sampler import Sampler
+from headrace_worker.execution.steps import Drawn, MaskSource, RankSizes, Steps
+from headrace_worker.parallel.collectives import Collectives
+from headrace_worker.parallel.place import ALONE
+from headrace_worker.scheduling.plan import NULL_PAGE, Plan
+
+
+class _Begun(NamedTuple):
+    """A step whose logits are there or on their way."""
+
+    inputs: StepInputs
+    logits_RV: Tensor
+    masks: MaskSource
+
+
+class RankSteps(Steps):
+    """`group` is None where one rank is the whole engine."""
+
+    def __init__(self, config: WorkerConfig, loaded: Loaded, group: Collectives | None = None) -> None:
+        self._config, self._loaded, self._group = config, loaded, group
+        self.place = group.place if group is not None else ALONE
+        self._layout = KvLayout.of(loaded.model, config.page_tokens, loaded.dtype, loaded.device)
+        self._sampler = Sampler(loaded.model.config.vocab_size, loaded.end_token_ids, loaded.device)
+        self._begun: deque[_Begun] = deque()
+        self._cache: KvCache | None = None
+        self._workspace_bytes = 0
+
+    def allocate(self, num_pages: int) -> None:
+        self._cache = None
+        self._cache = KvCache(self._layout, num_pages)
+
+    @contextmanager
+    def measuring(self) -> Iterator[None]:
+        with measure_peak(self._loaded.device) as peak:
+            yield
+        self._workspace_bytes = peak.num_bytes
+
+    def sizes(self) -> list[RankSizes]:
+        budget = kv_budget(self._loaded.device, self._config.kv_bytes, self._workspace_bytes)
+        return [RankSizes(self._loaded.weight_bytes, self._workspace_bytes, self._layout.bytes_per_page, budget)]
+
+    def logits(self, plan: Plan) -> Tensor:
+        return self._compute(plan, flatten(plan, self._config.page_tokens))
+
+    def begin(self, plan: Plan, masks: MaskSource) -> None:
+        if self.place.draws:
+            self._sampler.release(plan.released)
+            for request in plan.admitted:
+                self._sampler.admit(request)
+        inputs = flatten(plan, self._config.page_tokens)
+        self._begun.append(_Begun(inputs, self._compute(plan, inputs), masks))
+
+    def end(self) -> Drawn:
+        """Masks are computed beside the forward pass and wanted only now."""
+        inputs, logits_RV, masks = self._begun.popleft()
+        if not self.place.draws or not len(logits_RV):
+            return Drawn([])
+        started_s = time.perf_counter()
+        rows = self._sampler.sample(logits_RV, inputs.sample_handles, inputs.sample_indices, masks())
+        return Drawn(rows, time.perf_counter() - started_s)
+
+    def close(self) -> None:
+        """Nothing was started."""
+
+    def _compute(self, plan: Plan, inputs: StepInputs) -> Tensor:
+        """float32 logits [R, V] on the rank that draws; others have nothing to show."""
+        cache, group, device = self._cache, self._group, self._loaded.device
+        assert cache is not None, "warm-up allocates the pages"
+        started_s = time.perf_counter()
+        cache.copy(plan.copies)
+        model = self._loaded.model
+        batch = _attention_batch(inputs, self._config.page_tokens, device)
+        step = self._loaded.attention.begin(batch, cache.layers, model.config.attention_scale)
+        positions_T = torch.tensor(inputs.positions, dtype=torch.int64, device=device)
+        if group is None or self.place.is_first_stage:
+            x = torch.tensor(inputs.token_ids, dtype=torch.int64, device=device)
+        else:
+            waited_s = time.perf_counter()
+            x = group.take_over((len(inputs.token_ids), model.config.hidden_size), self._loaded.dtype)
+            started_s += time.perf_counter() - waited_s
+        hidden_TE = model(x, positions_T, step)
+        logits_RV = self._read_out(hidden_TE, inputs)
+        if group is not None:
+            group.recorder.add_busy(time.perf_counter() - started_s)
+            if not self.place.is_last_stage:
+                group.hand_on(hidden_TE)
+        return logits_RV
+
+    def _read_out(self, hidden_TE: Tensor, inputs: StepInputs) -> Tensor:
+        if not self.place.is_last_stage or not inputs.sample_rows:
+            return hidden_TE.new_empty((0, self._loaded.model.config.vocab_size), dtype=torch.float32)
+        rows_R = torch.tensor(inputs.sample_rows, dtype=torch.int64, device=hidden_TE.device)
+        return self._loaded.model.compute_logits(hidden_TE[rows_R])
+
+
+def _attention_batch(inputs: StepInputs, page_tokens: int, device: torch.device) -> AttentionBatch:
+    num_pages = max(len(table) for table in inputs.page_tables)
+    padded = [table + (NULL_PAGE,) * (num_pages - len(table)) for table in inputs.page_tables]
+    return AttentionBatch(
+        query_lens=tuple(inputs.query_lens),
+        kv_lens=tuple(inputs.kv_lens),
+        page_size=page_tokens,
+        page_table_SP=torch.tensor(padded, dtype=torch.int32, device=device),
+        slots_T=torch.tensor(inputs.slots, dtype=torch.int64, device=device),
+    )

@@ -1,0 +1,126 @@
+"""Groups of real processes give what one rank gives, in every layout."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from headrace_worker.config import ConfigError, WorkerConfig
+from headrace_worker.execution.loading import load_torch_runner
+from headrace_worker.scheduling.cancel import Cancel
+from tests.unit.worker.execution.engine_bench import EngineBench
+from tests.unit.worker.parallel.group_model import answers, group, prompt, write_model
+
+
+@pytest.fixture(scope="module")
+def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_model(tmp_path_factory.mktemp("group") / "eight")
+
+
+@pytest.fixture(scope="module")
+def expected(source: Path) -> list[Any]:
+    with group(source, 1) as runner:
+        return answers(runner)
+
+
+@pytest.mark.parametrize(
+    ("tp", "pp"), [(2, 1), (1, 2), (2, 2), pytest.param(4, 1), pytest.param(1, 4, marks=pytest.mark.slow)]
+)
+def test_a_layout_gives_the_tokens_of_one_rank(source: Path, expected: list[Any], tp: int, pp: int) -> None:
+    with group(source, tp, pp) as runner:
+        assert answers(runner) == expected
+        described = runner.describe()
+        assert (described.tp, described.pp, described.depth) == (tp, pp, pp)
+        assert [size for size, _ in described.all_reduce] == ([1 << 12, 1 << 15, 1 << 18, 1 << 20] if tp > 1 else [])
+        assert all(seconds > 0 for _, seconds in described.all_reduce)
+        # 4 layers of 4 KV heads of 8 numbers, keys and values, in float32; over all ranks.
+        assert described.kv_bytes_per_token == 2 * 4 * 4 * 8 * 4
+
+
+def test_ranks_beyond_the_kv_heads_hold_copies_of_them(tmp_path: Path) -> None:
+    """Two KV heads on four ranks; the vocabulary of 64 stays whole, that of 63 is padded; the head is tied."""
+    source = write_model(tmp_path / "two", num_key_value_heads=2, tie_word_embeddings=True)
+    with group(source, 1) as runner:
+        expected = answers(runner)
+    with group(source, 4, deterministic=True) as runner:
+        assert answers(runner) == expected
+        assert runner.describe().kv_bytes_per_token == 2 * 4 * (4 * 1) * 8 * 4
+
+
+def test_a_tied_head_on_another_stage_loads_the_embedding(tmp_path: Path) -> None:
+    source = write_model(tmp_path / "tied", "qwen3", tie_word_embeddings=True, num_hidden_layers=3)
+    with group(source, 1) as runner:
+        expected = answers(runner)
+    with group(source, 1, 2) as runner:
+        assert answers(runner) == expected
+
+
+def test_a_deterministic_group_gives_the_same_bits_alone_and_in_a_batch(source: Path) -> None:
+    """Four numbers add up to the same bits only in the same order."""
+    with group(source, 4, deterministic=True) as runner:
+        first = EngineBench(runner)
+        alone = first.submit(prompt(21), 12, logprobs=True, num_logprobs=3)
+        first.run()
+        bench = EngineBench(runner)
+        for salt in range(4):
+            bench.submit(prompt(5 + 9 * salt, salt), 12)
+        beside = bench.submit(prompt(21), 12, logprobs=True, num_logprobs=3)
+        bench.run()
+        hit = bench.submit(prompt(21), 12, logprobs=True, num_logprobs=3)
+        bench.run()
+        assert bench.accepted(hit).cached_tokens == 16
+        ids, chances = bench.ids(beside), bench.logprobs(beside)
+        assert (bench.ids(hit), bench.logprobs(hit)) == (ids, chances)
+        assert (first.ids(alone), first.logprobs(alone)) == (ids, chances)
+
+
+def test_stages_work_at_the_same_time_and_tell_their_bubble(source: Path) -> None:
+    with group(source, 1, 2) as runner:
+        bench = EngineBench(runner)
+        for salt in range(4):
+            bench.submit(prompt(9, salt), 24)
+        most, busy_s, idle_s = 0, 0.0, 0.0
+        while bench.engine.has_work:
+            output = bench.engine.step()
+            most = max(most, len(bench.engine._in_flight))
+            if output is not None:
+                busy_s, idle_s = busy_s + output.times.busy_s, idle_s + output.times.idle_s
+        # One is in flight still when the older one has ended.
+        assert most == 1 and runner.describe().depth == 2
+        assert busy_s > 0 and idle_s > 0
+
+
+def test_a_cancel_ends_a_choice_in_a_pipeline_and_its_pages_come_back(source: Path) -> None:
+    with group(source, 1, 2) as runner:
+        bench = EngineBench(runner)
+        victim, other = bench.submit(prompt(30), 200), bench.submit(prompt(12, 2), 15)
+        for _ in range(6):
+            bench.step()
+        bench.engine.cancel(Cancel(f"r{victim}"))
+        bench.run()
+        assert bench.finished(victim).reason == "client" and len(bench.ids(victim)) < 20
+        assert len(bench.ids(other)) == 15
+
+
+@pytest.mark.parametrize(
+    ("degrees", "sentence"),
+    [
+        ({"tp": 3}, "tp: 3 does not divide 8 query heads of eight"),
+        ({"tp": 16}, "tp: 16 does not divide 8 query heads of eight"),
+        ({"pp": 5}, "pp: 5 stages need more than the 4 layers of eight"),
+    ],
+)
+def test_degrees_that_do_not_divide_are_refused_with_numbers(
+    source: Path, degrees: dict[str, int], sentence: str
+) -> None:
+    config = WorkerConfig(service_token_file=Path("t"), state_dir=source.parent, source=str(source), **degrees)  # type: ignore[arg-type]
+    with pytest.raises(ConfigError) as refused:
+        load_torch_runner(config, lambda text, share: None)
+    assert str(refused.value) == sentence
+
+
+def test_a_group_needs_weights() -> None:
+    with pytest.raises(ConfigError, match="tp: the scripted engine is one process"):
+        WorkerConfig(service_token_file=Path("t"), state_dir=Path("s"), engine="scripted", tp=2)
