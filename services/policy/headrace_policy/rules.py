@@ -99,8 +99,11 @@ def _check(rules: list[Rule], given: argparse.Namespace) -> int:
 
 def _test(rules: list[Rule], given: argparse.Namespace) -> int:
     found = fires(rules, given.text, given.side)
+    unasked = [rule.definition.name for rule in rules if rule.detector is None and rule.reads(given.side)]
+    if unasked:
+        print(f"not asked, for their models are not here: {', '.join(unasked)}", file=sys.stderr)
     if given.json:
-        print(json.dumps({"matches": found}))
+        print(json.dumps({"matches": found, "not_asked": unasked}))
     else:
         lines = [f"{one['start']}-{one['end']} {one['action']} {one['rule']}: {one['text']!r}" for one in found]
         print("\n".join(lines) or "no rule fires")
@@ -115,6 +118,8 @@ def _rule(name: str, row: Any) -> Rule:
     values = row.get("values", [])
     if not isinstance(values, list) or not all(isinstance(value, str) for value in values):
         raise RuleFileError(f'rule "{name}": values must be a list of texts')
+    if not isinstance(row.get("fail_open", False), bool):
+        raise RuleFileError(f'rule "{name}": fail_open must be true or false')
     try:
         return compile_rule(Definition(name, **{**row, "values": tuple(values)}))
     except ValueError as error:

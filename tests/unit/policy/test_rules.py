@@ -41,6 +41,20 @@ def test_test_shows_which_rule_fires_where(file: Path, capsys: pytest.CaptureFix
     assert capsys.readouterr().out.splitlines() == ["0-7 redact mail: 'a@b.org'", "no rule fires"]
 
 
+def test_a_guard_is_not_asked_and_test_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "rules.yaml"
+    path.write_text("watch: {detector: guard, guard_model: m, side: output, fail_open: true}")
+    assert rules.main(["check", str(path)]) == 0
+    assert capsys.readouterr().out == (
+        "watch: blocks what the model m calls unsafe on output; if it cannot run, text passes\n"
+    )
+    assert rules.main(["test", str(path), "--text", "anything"]) == 0
+    told = capsys.readouterr()
+    assert (told.out, told.err) == ("no rule fires\n", "not asked, for their models are not here: watch\n")
+    assert rules.main(["test", str(path), "--text", "anything", "--side", "input"]) == 0
+    assert capsys.readouterr().err == ""
+
+
 @pytest.mark.parametrize(
     ("content", "complaint"),
     [
@@ -49,6 +63,9 @@ def test_test_shows_which_rule_fires_where(file: Path, capsys: pytest.CaptureFix
         ("a: {detector: regex, values: ['(']}", 'rule "a"'),
         ("a: {detector: regex, patterns: []}", "unknown field patterns"),
         ("a: {detector: regex, values: [1]}", "list of texts"),
+        ("a: {detector: guard}", "needs a guard_model"),
+        ("a: {detector: pii, guard_model: m}", "no other rule has one"),
+        ("a: {detector: pii, fail_open: 3}", "true or false"),
         ("a: 3", "a map with a detector"),
     ],
 )

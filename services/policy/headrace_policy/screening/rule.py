@@ -47,6 +47,8 @@ def compile_rule(definition: Definition) -> Rule:
             raise ValueError(f'rule "{definition.name}": {field} must be one of {", ".join(known)}')
     if definition.action == "redact" and (definition.side == "input" or definition.detector in ("repetition", "guard")):
         raise ValueError(f'rule "{definition.name}": this cannot be redacted, only blocked or flagged')
+    if (definition.detector == "guard") != bool(definition.guard_model):
+        raise ValueError(f'rule "{definition.name}": a guard rule needs a guard_model, and no other rule has one')
     try:
         return Rule(definition, _detector(definition))
     except ValueError as error:
