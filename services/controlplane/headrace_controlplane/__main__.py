@@ -5,7 +5,7 @@ import sqlite3
 from pathlib import Path
 
 from headrace.v1 import fleet_pb2_grpc
-from headrace_controlplane import bootstrap, trace_receiver
+from headrace_controlplane import bootstrap, placement, trace_receiver
 from headrace_controlplane.accountant import Accountant
 from headrace_controlplane.admin_servicer import AdminServicer, Office
 from headrace_controlplane.artifacts import Artifacts
@@ -14,6 +14,7 @@ from headrace_controlplane.config import ControlplaneConfig
 from headrace_controlplane.demand import DemandBoard
 from headrace_controlplane.fleet_servicer import FleetServicer, FleetState, reachable
 from headrace_controlplane.foreman import Foreman
+from headrace_controlplane.launcher import devices
 from headrace_controlplane.launcher.process import ProcessLauncher
 from headrace_controlplane.launcher.worker_command import WorkerSite
 from headrace_controlplane.ledger import Ledger, Surroundings
@@ -54,7 +55,15 @@ def worker_site(config: ControlplaneConfig, host: Host) -> WorkerSite:
         state_dir=_absolute(config.weights_dir or config.state_dir / "weights"),
         directory=directory,
         extra={name: str(_absolute(path)) for name, path in tls.items() if path is not None},
+        devices=_devices(config),
     )
+
+
+def _devices(config: ControlplaneConfig) -> placement.Host | None:
+    try:
+        return devices.parse(config.devices) if config.devices else devices.read()
+    except ValueError as error:
+        raise StartError(2, f"devices: {error}") from error
 
 
 async def build(config: ControlplaneConfig, host: Host) -> None:

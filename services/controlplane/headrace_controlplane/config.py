@@ -29,6 +29,13 @@ class ControlplaneConfig:
         default=None,
         metadata=_help("file that gets an API key of tenant dev, or of the first tenant; none: no such key"),
     )
+    devices: str = field(
+        default="",
+        metadata=_help(
+            "CUDA devices of this host by fast-link domain, such as 0,1,2,3;4,5,6,7, that launched workers are placed "
+            "on; empty: what NVML says"
+        ),
+    )
     lease_s: float = field(default=10.0, metadata=_help("how long a replica lives without being heard of"))
     max_traces: int = field(default=2000, metadata=_help("last traces that are kept in memory, for headrace trace"))
     max_trace_bytes: int = field(default=64 * 1024 * 1024, metadata=_help("most memory that they take"))

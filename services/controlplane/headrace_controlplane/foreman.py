@@ -3,13 +3,14 @@
 import logging
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from headrace.v1 import fleet_pb2, response_pb2, worker_pb2
-from headrace_controlplane.launcher import worker_command
-from headrace_controlplane.launcher.base import Launched, Launcher
+from headrace_controlplane.launcher import devices, worker_command
+from headrace_controlplane.launcher.base import Launched, Launcher, LaunchSpec
 from headrace_controlplane.launcher.worker_command import WorkerSite
 from headrace_controlplane.ledger import Ledger
+from headrace_controlplane.placement import Placed, Refused, Shape, place
 from headrace_controlplane.reconcile import Forget, Observed, PoolTarget, Start, Stop, reconcile
 from headrace_controlplane.roster import Roster
 from headrace_controlplane.streams import any_of
@@ -50,6 +51,9 @@ class Foreman:
         self._may_stop_at = clock() + roster.lease_s
         self._course: dict[str, _Course] = {}
         self._launched: list[Launched] = []
+        self._unplaced: dict[str, LaunchSpec] = {}
+        self._refusals: dict[str, str] = {}
+        """Why the replicas of a pool were placed nowhere."""
 
     async def run(self) -> None:
         while True:
@@ -59,7 +63,7 @@ class Foreman:
 
     def tick(self) -> None:
         """Looks once and acts once."""
-        self._launched = self._launcher.observe()
+        self._launched, self._unplaced = self._launcher.observe(), {}
         if self._ledger.current is None:
             return
         now = self._clock()
@@ -82,8 +86,18 @@ class Foreman:
         return mine
 
     def unregistered(self) -> list[fleet_pb2.Replica]:
-        """Replicas of this host that the registry does not know: those that start, and those that died."""
-        return [
+        """Replicas of this host that the registry does not know: those that start, that died, or have no place."""
+        unplaced = [
+            fleet_pb2.Replica(
+                ref=response_pb2.ReplicaRef(id=spec.replica_id),
+                pool=spec.pool,
+                model=spec.model,
+                state=worker_pb2.REPLICA_STATE_GONE,
+                progress=self._refusals[spec.pool],
+            )
+            for spec in self._unplaced.values()
+        ]
+        return unplaced + [
             fleet_pb2.Replica(
                 ref=response_pb2.ReplicaRef(id=seen.spec.replica_id),
                 pool=seen.spec.pool,
@@ -93,7 +107,7 @@ class Foreman:
                 pid=seen.pid,
             )
             for seen in self._launched
-            if self._roster.registry.get(seen.spec.replica_id) is None
+            if self._roster.registry.get(seen.spec.replica_id) is None and seen.spec.replica_id not in self._unplaced
         ]
 
     def _targets(self) -> list[PoolTarget]:
@@ -131,8 +145,30 @@ class Foreman:
 
     def _start(self, replica_id: str, pool: str) -> None:
         assert self._ledger.current is not None, "there is a fleet"
+        spec = self._placed(worker_command.launch_spec(self._ledger.current.fleet, pool, replica_id, self._site))
+        if spec is None:
+            return
         course = self._course.setdefault(replica_id, _Course())
         if course.num_deaths:
             _restarts.inc()
         course.counted = False
-        self._launcher.start(worker_command.launch_spec(self._ledger.current.fleet, pool, replica_id, self._site))
+        self._launcher.start(spec)
+        self._launched = [seen for seen in self._launched if seen.spec.replica_id != replica_id]
+        self._launched.append(Launched(spec, alive=True))
+
+    def _placed(self, spec: LaunchSpec) -> LaunchSpec | None:
+        """With its devices, where those of this host are known and it needs some; None if there is no room for it."""
+        assert self._ledger.current is not None, "there is a fleet"
+        pool, host = self._ledger.current.fleet.pools[spec.pool], self._site.devices
+        if host is None or pool.device != "cuda":
+            return spec
+        used = {device for seen in self._launched if seen.alive for device in seen.spec.devices}
+        found = place(Shape(pool.tp, pool.pp, pool.span_domains), [devices.without(host, used)])
+        reason = found.reason if isinstance(found, Refused) else found.cost
+        if reason and self._refusals.get(spec.pool) != reason:
+            log.warning("placement", extra={"pool": spec.pool, "placed": isinstance(found, Placed), "detail": reason})
+        self._refusals[spec.pool] = reason
+        if isinstance(found, Refused):
+            self._unplaced[spec.replica_id] = spec
+            return None
+        return replace(spec, devices=tuple(device for stage in found.stages for device in stage))

@@ -6,6 +6,7 @@ import signal
 import sys
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -154,3 +155,11 @@ def test_a_long_log_moves_aside(root: Path, launch: Launch) -> None:
     launcher.start(spec())
     assert (root / "cpu-0.log.1").stat().st_size == 17 * 1024 * 1024
     until(lambda: awake(root))
+
+
+def test_devices_are_seen_by_the_process_and_known_to_the_next_launcher(launch: Launch, root: Path) -> None:
+    tell = "import os, time; print('awake', os.environ['CUDA_VISIBLE_DEVICES'], flush=True); time.sleep(600)"
+    launch().start(replace(spec(tell), devices=(3, 2)))
+    until(lambda: awake(root))
+    assert "awake 3,2" in (root / "cpu-0.log").read_text()
+    assert only(launch()).spec.devices == (3, 2)

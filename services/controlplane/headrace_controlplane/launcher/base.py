@@ -14,6 +14,8 @@ class LaunchSpec:
     digest: str
     command: tuple[str, ...]
     drain_s: float
+    devices: tuple[int, ...] = ()
+    """CUDA devices of its host, in the order of its ranks; empty: it chooses itself."""
 
 
 @dataclass(frozen=True)

@@ -19,6 +19,7 @@ from typing import Any
 
 import psutil
 
+from headrace_controlplane.launcher import devices
 from headrace_controlplane.launcher.base import Launched, LaunchSpec
 from headrace_controlplane.launcher.slot import LOCK, PROCESS
 from headrace_kit.files import write_atomically
@@ -54,6 +55,7 @@ class ProcessLauncher:
                 stdout=output,
                 stderr=output,
                 start_new_session=True,
+                env={**os.environ, **devices.environment(spec.devices)},
             )
         log.info("replica_started", extra={"replica": spec.replica_id, "pid": self._children[spec.replica_id].pid})
 
@@ -77,7 +79,8 @@ class ProcessLauncher:
     def _look(self, base: Path) -> Launched:
         raw, stop = _read_json(base.with_suffix(_SPEC)), _read_json(base.with_suffix(_STOP))
         assert raw is not None, f"{base} has a spec, for specs are written whole"
-        spec = LaunchSpec(**{**raw, "command": tuple(raw["command"])})
+        lists: dict[str, Any] = {name: tuple(raw[name]) for name in ("command", "devices") if name in raw}
+        spec = LaunchSpec(**{**raw, **lists})
         child = self._children.get(spec.replica_id)
         # A child that has not written its record yet has the pid that it will write.
         pid = child.pid if child is not None and child.poll() is None else self._pid(base)

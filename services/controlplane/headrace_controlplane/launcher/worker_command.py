@@ -9,6 +9,7 @@ from pathlib import Path
 
 from headrace_controlplane.fleet.file import Fleet
 from headrace_controlplane.launcher.base import LaunchSpec
+from headrace_controlplane.placement import Host
 
 
 @dataclass(frozen=True)
@@ -22,6 +23,8 @@ class WorkerSite:
     """Where the launcher keeps the files of replicas."""
     extra: Mapping[str, str] = field(default_factory=dict)
     """Further flags, such as those of mutual TLS."""
+    devices: Host | None = None
+    """CUDA devices that workers are placed on; None: not known."""
 
 
 def settings(fleet: Fleet, pool_name: str) -> dict[str, str]:
