@@ -1,4 +1,7 @@
-"""The `plan` command: flags in, a table or JSON out. Reads config files, probes a CPU; the arithmetic is in `plan`."""
+"""The `plan` command: flags in, a table, JSON or a page out. Reads config files, probes a CPU.
+
+The arithmetic is in `plan`, and in `load_plan` once a load is named.
+"""
 
 import argparse
 import json
@@ -11,22 +14,36 @@ from typing import Any
 from headrace_worker.perf.cards import CARD_NAMES, CPU, GIB, Card, card_named, cpu_card
 from headrace_worker.perf.errors import PerfError, UnknownNameError
 from headrace_worker.perf.layout import Layout
+from headrace_worker.perf.load_output import load_json, load_page, load_table
+from headrace_worker.perf.load_plan import Wish, recommend
 from headrace_worker.perf.model_shape import BUILT_IN_MODELS, ModelShape, from_config
 from headrace_worker.perf.plan import DEFAULT_CONTEXT, PlanReport, PlanRequest, StepPrediction, plan
 from headrace_worker.perf.precision import KV_PRECISIONS, WEIGHT_PRECISIONS, kv_precision, weight_precision
 
 USAGE_ERROR = 2
+DEFAULT_PROMPT_TOKENS = 1024
+DEFAULT_OUTPUT_TOKENS = 256
+_LOAD_FLAGS = ("prompt_tokens", "output_tokens", "rps", "ttft_ms", "inter_token_ms", "price_per_gpu_hour", "html")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs the command; 0 for an answer (also that it does not fit), 2 for a flag that cannot be used."""
     flags = _parser().parse_args(arguments)
     try:
-        report = plan(_request(flags))
+        request, wish = _request(flags), _wish(flags)
+        report = plan(request)
+        options = recommend(request, wish) if wish is not None else ()
     except PerfError as error:
         print(f"headrace plan: --{error.field.replace('_', '-')}: {error.reason}", file=sys.stderr)
         return USAGE_ERROR
-    print(json.dumps(to_json(report), indent=2) if flags.json else to_table(report))
+    value, text = to_json(report), to_table(report)
+    if wish is not None:
+        value["load"] = load_json(report, wish, options)
+        text = f"{text}\n\n{load_table(report, wish, options)}"
+        if flags.html:
+            title = f"{request.shape.name} on {request.card.name}"
+            Path(flags.html).write_text(load_page(title, text, wish, options), encoding="utf-8")
+    print(json.dumps(value, indent=2) if flags.json else text)
     return 0
 
 
@@ -115,6 +132,20 @@ def _request(flags: argparse.Namespace) -> PlanRequest:
     )
 
 
+def _wish(flags: argparse.Namespace) -> Wish | None:
+    """The load, if any flag speaks of one."""
+    if all(getattr(flags, name) is None for name in _LOAD_FLAGS):
+        return None
+    return Wish(
+        prompt_tokens=DEFAULT_PROMPT_TOKENS if flags.prompt_tokens is None else flags.prompt_tokens,
+        output_tokens=DEFAULT_OUTPUT_TOKENS if flags.output_tokens is None else flags.output_tokens,
+        ttft_s=None if flags.ttft_ms is None else flags.ttft_ms / 1000,
+        inter_token_s=None if flags.inter_token_ms is None else flags.inter_token_ms / 1000,
+        rps=flags.rps,
+        price_per_gpu_hour=flags.price_per_gpu_hour,
+    )
+
+
 def _or_one(degree: int | None) -> int:
     return 1 if degree is None else degree
 
@@ -160,5 +191,13 @@ def _parser() -> argparse.ArgumentParser:
     add("--tp", type=int, metavar="N", help="tensor-parallel degree (the fewest devices that hold one sequence)")
     add("--pp", type=int, metavar="N", help="pipeline stages")
     add("--context", type=int, metavar="N", help=f"tokens of a full-length sequence ({DEFAULT_CONTEXT})")
+    load = parser.add_argument_group("under a load", "predicted TTFT and ITL, cost, the cheapest layout within budgets")
+    load.add_argument("--prompt-tokens", type=int, metavar="N", help=f"of a request ({DEFAULT_PROMPT_TOKENS})")
+    load.add_argument("--output-tokens", type=int, metavar="N", help=f"of a request ({DEFAULT_OUTPUT_TOKENS})")
+    load.add_argument("--rps", type=float, metavar="R", help="requests per second of the whole fleet")
+    load.add_argument("--ttft-ms", type=float, metavar="MS", help="budget to the first token")
+    load.add_argument("--inter-token-ms", type=float, metavar="MS", help="budget between tokens")
+    load.add_argument("--price-per-gpu-hour", type=float, metavar="P", help="money per device hour")
+    load.add_argument("--html", metavar="FILE", help="write a page with the frontier")
     add("--json", action="store_true", help="JSON instead of a table")
     return parser
