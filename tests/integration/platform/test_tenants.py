@@ -232,9 +232,14 @@ def test_a_revoked_key_is_refused_within_two_seconds(platform: Platform) -> None
     key = known(platform, new_key(platform, "dev"))
     assert ask(platform, f"Bearer {key}").status_code == 200  # the gateway keeps its identity now
     assert platform.headrace("keys", "revoke", key.split("_")[1]).returncode == 0
-    revoked = time.monotonic()
-    wait_until(lambda: ask(platform, f"Bearer {key}").status_code == 401, "the key is refused", 5.0)
-    assert time.monotonic() - revoked < 2.0 + 0.5, "half a second is for one last answer on a busy host"
+    revoked, asked = time.monotonic(), list[float]()
+
+    def refused() -> bool:
+        asked.append(time.monotonic())
+        return ask(platform, f"Bearer {key}").status_code == 401
+
+    wait_until(refused, "the key is refused", 10.0)
+    assert all(at - revoked < 2.0 for at in asked[:-1]), "what was asked later was still answered"
 
 
 @contextlib.contextmanager
