@@ -6,10 +6,11 @@ import hmac
 import inspect
 import logging
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import grpc
+from google.protobuf.message import DecodeError
 
 from headrace_kit import logs, telemetry, tracing
 from headrace_kit.errors import HeadraceError
@@ -47,7 +48,10 @@ class RpcInterceptor(grpc.aio.ServerInterceptor):
                     return await self._call(method, headers, behaviour, request, context)
                 return await self._traced(parent, method, headers, (behaviour, request, context))
 
-        return handler._replace(**{kind: call})
+        changed: dict[str, Any] = {kind: call}
+        if kind.startswith("unary") and handler.request_deserializer is not None:
+            changed["request_deserializer"] = _tolerant(handler.request_deserializer)
+        return handler._replace(**changed)
 
     async def _traced(
         self, parent: tracing.TraceContext, method: str, headers: Mapping[str, Any], rest: tuple[Any, Any, Any]
@@ -74,6 +78,8 @@ class RpcInterceptor(grpc.aio.ServerInterceptor):
                 tenant = str(headers.get("authorization", "")).startswith("Bearer hr_")
                 reason = "permission_denied" if tenant else "unauthenticated"
                 raise HeadraceError(reason, "the service token is missing or wrong")
+            if isinstance(request, DecodeError):
+                raise HeadraceError("invalid_argument", "the request is no message of this method", field="request")
             return await _run(behaviour(request, context), context)
         except asyncio.CancelledError:
             code = "CANCELLED"
@@ -90,6 +96,18 @@ class RpcInterceptor(grpc.aio.ServerInterceptor):
             await context.abort_with_status(HeadraceError("internal", "internal error").to_status())
         finally:
             _calls.labels(method, code).inc()
+
+
+def _tolerant(deserialize: Callable[[bytes], Any]) -> Callable[[bytes], Any]:
+    """gRPC would answer UNKNOWN to bytes that are no message, before any servicer: the fault becomes the request."""
+
+    def parse(data: bytes) -> Any:
+        try:
+            return deserialize(data)
+        except DecodeError as error:
+            return error
+
+    return parse
 
 
 async def _run(result: Any, context: Any) -> Any:

@@ -3,12 +3,13 @@
 import json
 from typing import Any
 
+import grpc
 import httpx
 import pytest
 
 from headrace.v1 import inference_pb2 as pb
 from headrace_cli.client import Client, build_request
-from headrace_kit.errors import HeadraceError
+from headrace_kit.errors import HeadraceError, from_rpc_error
 from tests.integration.platform.running_platform import Platform
 
 HI = [{"role": "user", "content": "hi"}]
@@ -215,6 +216,16 @@ def test_everything_a_grpc_client_may_say_is_bounded(platform: Platform, fields:
     with platform.client() as client, pytest.raises(HeadraceError) as refusal:
         list(_raw(client, pb.GenerateRequest(**{**good, **fields})))
     assert (refusal.value.reason, refusal.value.field) == ("invalid_argument", named)
+
+
+@pytest.mark.parametrize("method", ["Generate", "Cancel", "ListModels", "CountTokens"])
+def test_bytes_that_are_no_message_are_refused(platform: Platform, method: str) -> None:
+    with platform.client() as client:
+        call: Any = client._channel.unary_stream(f"/headrace.v1.Inference/{method}")
+        with pytest.raises(grpc.RpcError) as refusal:
+            list(call(b"\xff\xff\xff", metadata=client._metadata, timeout=10.0))
+    error = from_rpc_error(refusal.value, fallback="internal")
+    assert (error.reason, error.field) == ("invalid_argument", "request")
 
 
 def test_a_cancel_of_what_cannot_be_an_id_is_refused(platform: Platform) -> None:

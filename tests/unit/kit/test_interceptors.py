@@ -42,6 +42,14 @@ async def test_a_headrace_error_reaches_the_client_typed() -> None:
     )
 
 
+async def test_bytes_that_are_no_message_are_a_bad_argument() -> None:
+    async with serving(echo=echo) as address, channel(address, token=None) as opened:
+        with pytest.raises(grpc.aio.AioRpcError) as caught:
+            await opened.unary_unary("/grpc.health.v1.Health/Check")(b"\xff\xff\xff", timeout=5)
+    error = from_rpc_error(caught.value, fallback="internal")
+    assert (error.reason, error.field) == ("invalid_argument", "request")
+
+
 async def test_an_unknown_exception_is_internal_without_its_text(caplog: pytest.LogCaptureFixture) -> None:
     async def crash(_request: bytes, _context: Any) -> bytes:
         raise KeyError("private detail")
