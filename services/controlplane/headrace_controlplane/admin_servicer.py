@@ -59,7 +59,8 @@ class AdminServicer(fleet_pb2_grpc.AdminServicer):
         except InvalidFleet as error:
             return fleet_pb2.DiffResponse(problems=_problems(error))
         current = self._ledger.current
-        return fleet_pb2.DiffResponse(changes=diff.changes(current.fleet if current else None, new))
+        again = [f"models.{row.model}.canary: halted -> on trial again" for row in self._ledger.trials.halted(new)]
+        return fleet_pb2.DiffResponse(changes=diff.changes(current.fleet if current else None, new) + again)
 
     async def History(self, request: Any, context: Any) -> fleet_pb2.HistoryResponse:
         self._enter(context, "History")

@@ -94,7 +94,7 @@ class Ledger:
         if expected_version and expected_version != self.version:
             message = f"the newest version is {self.version}, not {expected_version}: look at the diff again"
             raise HeadraceError("invalid_argument", message, field="expected_version")
-        if self.current is not None and fleet == self.current.fleet and not self.trials.any_halted(fleet):
+        if self.current is not None and fleet == self.current.fleet and not self.trials.halted(fleet):
             return False
         self._put_in_force(_Draft("apply", comment, text, fleet))
         return True

@@ -62,10 +62,10 @@ class Trials:
         """By (model, revision)."""
         return {key: trial.row for key, trial in self._trials.items()}
 
-    def any_halted(self, fleet: Fleet) -> bool:
-        """Whether a revision that this fleet has on trial is halted."""
+    def halted(self, fleet: Fleet) -> list[TrialRow]:
+        """Revisions that this fleet has on trial and that are halted: an apply of it lets them go on."""
         wanted = _wanted(fleet, 0)
-        return any(key in wanted and trial.row.halted for key, trial in self._trials.items())
+        return [trial.row for key, trial in self._trials.items() if key in wanted and trial.row.halted]
 
     def adjust(self, fleet: Fleet, version: int, *, resume: bool) -> None:
         """Begins and ends trials so that they are those of a new version, inside its transaction.

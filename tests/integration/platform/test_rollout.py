@@ -189,6 +189,9 @@ async def test_a_bad_revision_halts_itself_while_the_good_one_serves_on(platform
 async def _stays_halted(platform: Platform) -> None:
     """It is in history and in `fleet show`, and a new control plane knows it."""
     version = (await shown(platform)).trial
+    async with Admin(StateDir(platform.state_dir)) as admin:
+        difference = await admin.call(admin.stub.Diff, pb.DiffRequest(fleet_yaml=TRIED))
+    assert list(difference.changes) == ["models.scripted.canary: halted -> on trial again"]
     history = await asyncio.to_thread(platform.headrace, "fleet", "history")
     assert "scripted bad: failed attempts: " in history.stdout
     old = platform.announced("controlplane")["pid"]
