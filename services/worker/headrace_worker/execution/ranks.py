@@ -152,8 +152,8 @@ class Ranks:
 
     def _give_up(self, lost: str) -> None:
         self._lost = lost
-        self._over.set()
         self._kill()
+        self._over.set()
         if self._on_lost is not None:
             self._on_lost(str(self._verdict()))
 

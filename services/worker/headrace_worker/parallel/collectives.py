@@ -21,6 +21,8 @@ from torch import Tensor
 from headrace_worker.parallel.flight_log import FlightLog, FlightRecorder
 from headrace_worker.parallel.place import Place
 
+# The leader's watch is first to give up, for it can say who waits for whom.
+LIBRARY_MARGIN_S = 2.0
 LOOPBACK = "lo" if sys.platform == "linux" else "lo0"
 
 
@@ -46,7 +48,7 @@ class Collectives:
         self.device, self._ordered = device, ordered
         self._sending: tuple[dist.Work, Tensor] | None = None
         num_ranks = place.layout.num_devices
-        timeout = datetime.timedelta(seconds=meeting.timeout_s)
+        timeout = datetime.timedelta(seconds=meeting.timeout_s + LIBRARY_MARGIN_S)
         os.environ.setdefault("GLOO_SOCKET_IFNAME", LOOPBACK)  # a group lives on one host
         store = dist.FileStore(f"/dev/fd/{meeting.store_fd}", num_ranks)  # type: ignore[attr-defined]
         backend = "nccl" if device.type == "cuda" else "gloo"

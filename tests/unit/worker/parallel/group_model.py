@@ -44,7 +44,7 @@ def group(source: Path, tp: int, pp: int = 1, **settings: Any) -> Iterator[Torch
 
 
 def prompt(length: int, salt: int = 0) -> list[int]:
-    return [(7 * index + 3 + salt * 11) % VOCAB_SIZE for index in range(length)]
+    return [(7 * index + 3 + salt * 11) % (VOCAB_SIZE - 1) for index in range(length)]
 
 
 def rank_pids(runner: TorchRunner) -> list[int]:

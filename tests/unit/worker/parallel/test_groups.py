@@ -5,13 +5,16 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
 from headrace_worker.config import ConfigError, WorkerConfig
 from headrace_worker.execution.loading import load_torch_runner
+from headrace_worker.execution.runner import GroupTimes
+from headrace_worker.execution.torch_runner import TorchRunner
 from headrace_worker.scheduling.cancel import Cancel
 from tests.unit.worker.execution.engine_bench import EngineBench
-from tests.unit.worker.parallel.group_model import answers, group, prompt, write_model
+from tests.unit.worker.parallel.group_model import answers, group, prompt, rank_pids, write_model
 
 
 @pytest.fixture(scope="module")
@@ -39,14 +42,32 @@ def test_a_layout_gives_the_tokens_of_one_rank(source: Path, expected: list[Any]
         assert described.kv_bytes_per_token == 2 * 4 * 4 * 8 * 4
 
 
-def test_ranks_beyond_the_kv_heads_hold_copies_of_them(tmp_path: Path) -> None:
-    """Two KV heads on four ranks; the vocabulary of 64 stays whole, that of 63 is padded; the head is tied."""
-    source = write_model(tmp_path / "two", num_key_value_heads=2, tie_word_embeddings=True)
+def test_ranks_beyond_the_kv_heads_hold_copies_and_stay_deterministic(tmp_path: Path) -> None:
+    """Two KV heads on four ranks, a tied head, a vocabulary of 63 on 4 x 16 rows."""
+    source = write_model(tmp_path / "two", num_key_value_heads=2, tie_word_embeddings=True, vocab_size=63)
     with group(source, 1) as runner:
         expected = answers(runner)
     with group(source, 4, deterministic=True) as runner:
         assert answers(runner) == expected
         assert runner.describe().kv_bytes_per_token == 2 * 4 * (4 * 1) * 8 * 4
+        assert_same_bits_alone_and_in_a_batch(runner)
+
+
+def assert_same_bits_alone_and_in_a_batch(runner: TorchRunner) -> None:
+    """Four numbers add up to the same bits only in the same order."""
+    first, bench = EngineBench(runner), EngineBench(runner)
+    alone = first.submit(prompt(21), 12, logprobs=True, num_logprobs=3)
+    first.run()
+    for salt in range(4):
+        bench.submit(prompt(5 + 9 * salt, salt), 12)
+    beside = bench.submit(prompt(21), 12, logprobs=True, num_logprobs=3)
+    bench.run()
+    hit = bench.submit(prompt(21), 12, logprobs=True, num_logprobs=3)
+    bench.run()
+    assert bench.accepted(hit).cached_tokens == 16
+    ids, chances = bench.ids(beside), bench.logprobs(beside)
+    assert (bench.ids(hit), bench.logprobs(hit)) == (ids, chances)
+    assert (first.ids(alone), first.logprobs(alone)) == (ids, chances)
 
 
 def test_a_tied_head_on_another_stage_loads_the_embedding(tmp_path: Path) -> None:
@@ -57,43 +78,10 @@ def test_a_tied_head_on_another_stage_loads_the_embedding(tmp_path: Path) -> Non
         assert answers(runner) == expected
 
 
-def test_a_deterministic_group_gives_the_same_bits_alone_and_in_a_batch(source: Path) -> None:
-    """Four numbers add up to the same bits only in the same order."""
-    with group(source, 4, deterministic=True) as runner:
-        first = EngineBench(runner)
-        alone = first.submit(prompt(21), 12, logprobs=True, num_logprobs=3)
-        first.run()
-        bench = EngineBench(runner)
-        for salt in range(4):
-            bench.submit(prompt(5 + 9 * salt, salt), 12)
-        beside = bench.submit(prompt(21), 12, logprobs=True, num_logprobs=3)
-        bench.run()
-        hit = bench.submit(prompt(21), 12, logprobs=True, num_logprobs=3)
-        bench.run()
-        assert bench.accepted(hit).cached_tokens == 16
-        ids, chances = bench.ids(beside), bench.logprobs(beside)
-        assert (bench.ids(hit), bench.logprobs(hit)) == (ids, chances)
-        assert (first.ids(alone), first.logprobs(alone)) == (ids, chances)
-
-
-def test_stages_work_at_the_same_time_and_tell_their_bubble(source: Path) -> None:
+def test_a_pipeline_is_filled_cancelled_and_left(source: Path) -> None:
     with group(source, 1, 2) as runner:
-        bench = EngineBench(runner)
-        for salt in range(4):
-            bench.submit(prompt(9, salt), 24)
-        most, busy_s, idle_s = 0, 0.0, 0.0
-        while bench.engine.has_work:
-            output = bench.engine.step()
-            most = max(most, len(bench.engine._in_flight))
-            if output is not None:
-                busy_s, idle_s = busy_s + output.times.busy_s, idle_s + output.times.idle_s
-        # One is in flight still when the older one has ended.
-        assert most == 1 and runner.describe().depth == 2
-        assert busy_s > 0 and idle_s > 0
-
-
-def test_a_cancel_ends_a_choice_in_a_pipeline_and_its_pages_come_back(source: Path) -> None:
-    with group(source, 1, 2) as runner:
+        pids = rank_pids(runner)
+        assert stays_full(runner)
         bench = EngineBench(runner)
         victim, other = bench.submit(prompt(30), 200), bench.submit(prompt(12, 2), 15)
         for _ in range(6):
@@ -102,6 +90,22 @@ def test_a_cancel_ends_a_choice_in_a_pipeline_and_its_pages_come_back(source: Pa
         bench.run()
         assert bench.finished(victim).reason == "client" and len(bench.ids(victim)) < 20
         assert len(bench.ids(other)) == 15
+        assert all(map(psutil.pid_exists, pids))
+    assert not any(map(psutil.pid_exists, pids))
+
+
+def stays_full(runner: TorchRunner) -> bool:
+    """While one step is waited for, the next one is computed; the bubble is told, and so are the collectives."""
+    bench = EngineBench(runner)
+    for salt in range(4):
+        bench.submit(prompt(9, salt), 24)
+    left, told = [], GroupTimes()
+    while bench.engine.has_work:
+        output = bench.engine.step()
+        left.append(len(bench.engine._in_flight))
+        told += output.times if output is not None else GroupTimes()
+    assert told.busy_s > 0 and told.idle_s > 0 and told.collective_s > 0
+    return max(left) == 1 and sum(left) > 20
 
 
 @pytest.mark.parametrize(
