@@ -1,7 +1,8 @@
 """What uvicorn does not do for a connection.
 
 It bounds the size of a request's head, its time, and how long a client may not read; it lets who is refused while still
-sending read the answer; it writes no chunks to HTTP/1.0; and it answers a client that closed its own direction.
+sending read the answer; it writes no chunks to HTTP/1.0; it answers a client that closed its own direction; and where a
+client offers another protocol beside its request, as some do by default, it serves the request.
 The parsing is httptools', the serving uvicorn's. Knows no path and no API.
 """
 
@@ -11,6 +12,7 @@ import asyncio
 import json
 from typing import Any
 
+import httptools
 from starlette.types import Message, Receive, Scope, Send
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
@@ -62,15 +64,37 @@ class BoundedProtocol(HttpToolsProtocol):
             self.transport.drop(len(data))
             return
         if not self._in_head:
-            super().data_received(data)
+            self._feed(data)
             return
         if self._head_timer is None:
             self._head_timer = self.loop.call_later(self.head_s, self._give_up)
         self._num_fed_bytes += len(data)
-        super().data_received(data)
+        self._feed(data)
         # One header without an end reaches no callback.
         if self._in_head and self._num_fed_bytes > self.max_head_bytes and not self.transport.is_closing():
             self._refuse(431, "the headers are too large")
+
+    def _feed(self, data: bytes) -> None:
+        self._unset_keepalive_if_required()
+        try:
+            self.parser.feed_data(data)
+        except httptools.HttpParserUpgrade as offered:
+            self._decline(data[offered.args[0] :])
+        except httptools.HttpParserError:
+            self.send_400_response("")
+
+    def _decline(self, rest: bytes) -> None:
+        """The parser took what follows the head for another protocol: it reads the request again without the offer."""
+        method = self.parser.get_method()
+        if method == b"CONNECT":
+            self.send_400_response("")
+            return
+        kept = (pair for pair in self.headers if pair[0] not in (b"upgrade", b"http2-settings"))
+        lines = [b"%s %s HTTP/%s" % (method, self.url, self.parser.get_http_version().encode())]
+        lines += [b"%s: %s" % pair for pair in kept]
+        self.parser = httptools.HttpRequestParser(self)
+        self.parser.set_dangerous_leniencies(lenient_data_after_close=True)  # as uvicorn has it
+        self._feed(b"\r\n".join([*lines, b"", rest]))
 
     def on_message_begin(self) -> None:
         super().on_message_begin()
@@ -86,6 +110,8 @@ class BoundedProtocol(HttpToolsProtocol):
         super().on_header(name, value)
 
     def on_headers_complete(self) -> None:
+        if self.parser.should_upgrade():
+            return
         self._in_head, self._num_fed_bytes = False, 0
         if self._head_timer is not None:
             self._head_timer.cancel()
@@ -98,6 +124,8 @@ class BoundedProtocol(HttpToolsProtocol):
             self.transport.drop(len(body))
 
     def on_message_complete(self) -> None:
+        if self.parser.should_upgrade():
+            return
         super().on_message_complete()
         self._in_head, self._receiving = True, False  # what comes next on this connection is another request
         if not self.transport.lingers:

@@ -18,12 +18,16 @@ class Tight(BoundedProtocol):
 
 
 async def app(scope: Any, receive: Any, send: Any) -> None:
-    """Answers `ok`, or writes for ever to who asks for /flood, until the connection says otherwise."""
+    """Answers `ok`, or the body to /echo, or writes for ever to /flood, until the connection says otherwise."""
+    body, more = b"ok", scope["path"] == "/echo"
+    while more:
+        message = await receive()
+        body, more = body + message.get("body", b""), message.get("more_body", False)
     await send({"type": "http.response.start", "status": 200, "headers": [(b"content-type", b"text/plain")]})
     while scope["path"] == "/flood" and not Ended.flood.is_set():
         await send({"type": "http.response.body", "body": b"x" * 65536, "more_body": True})
         await asyncio.sleep(0)  # a send to nobody does not wait
-    await send({"type": "http.response.body", "body": b"ok"})
+    await send({"type": "http.response.body", "body": body})
 
 
 class Ended:
@@ -82,6 +86,19 @@ async def test_a_head_that_does_not_come_is_408() -> None:
 
 async def test_what_is_no_http_is_400() -> None:
     assert (await exchange(b"hello\r\n\r\n")).startswith(b"HTTP/1.1 400")
+
+
+@pytest.mark.parametrize("protocol", [b"h2c", b"websocket"])
+async def test_a_request_that_offers_another_protocol_is_served(protocol: bytes) -> None:
+    offer = b"connection: Upgrade, HTTP2-Settings\r\nupgrade: " + protocol + b"\r\nhttp2-settings: AAMAAABkAAQ\r\n"
+    head = b"POST /echo HTTP/1.1\r\nhost: x\r\n" + offer + b"content-length: 5\r\n\r\n"
+    for parts in ((head + b"hello",), (head, b"hel", b"lo"), (head[:30], head[30:] + b"hello")):
+        answer = await exchange(*parts)
+        assert answer.startswith(b"HTTP/1.1 200") and b"hello" in answer
+
+
+async def test_a_tunnel_is_refused() -> None:
+    assert (await exchange(b"CONNECT a:1 HTTP/1.1\r\nhost: a\r\n\r\n")).startswith(b"HTTP/1.1 400")
 
 
 async def test_a_body_is_no_part_of_the_head() -> None:
