@@ -158,7 +158,7 @@ class Client:
 
     async def _read(self) -> None:
         try:
-            async for frame in self.call:
+            while (frame := await self.call.read()) is not grpc.aio.EOF:
                 self.read_frame(frame)
             self.ended = True
         except grpc.RpcError as error:

@@ -3,8 +3,9 @@
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import grpc
 
@@ -82,12 +83,12 @@ def connect(
 
     With ``tls`` the other side must prove to be the service ``peer``; without one, to have the host name of ``target``.
     """
-    interceptors = [kind(token) for kind in _INTERCEPTORS]
     if tls is None:
-        return grpc.aio.insecure_channel(target, client_options(target, options), interceptors=interceptors)
-    name = [("grpc.ssl_target_name_override", identity(peer))] if peer else []
-    merged = client_options(target, [*name, *options])
-    return grpc.aio.secure_channel(target, tls.client(), merged, interceptors=interceptors)
+        channel = grpc.aio.insecure_channel(target, client_options(target, options))
+    else:
+        name = [("grpc.ssl_target_name_override", identity(peer))] if peer else []
+        channel = grpc.aio.secure_channel(target, tls.client(), client_options(target, [*name, *options]))
+    return cast(grpc.aio.Channel, _Outgoing(channel, token))
 
 
 def client_options(target: str, extra: Options = ()) -> list[tuple[str, str | int]]:
@@ -111,40 +112,28 @@ def is_local(target: str) -> bool:
 
 
 class _Outgoing:
-    def __init__(self, token: str | None) -> None:
-        self._own = {} if token is None else {"authorization": f"Bearer {token}"}
+    """A channel whose calls carry token and trace. grpc.aio's interceptors would do it with a task for each call."""
 
-    async def _send(self, continuation: Any, details: Any, request: Any) -> Any:
-        return await self._send_with(tracing.inject(), continuation, details, request)
+    def __init__(self, channel: grpc.aio.Channel, token: str | None) -> None:
+        self._channel, self._own = channel, {} if token is None else {"authorization": f"Bearer {token}"}
 
-    async def _send_untraced(self, continuation: Any, details: Any, request: Any) -> Any:
-        """A stream that carries many responses belongs to none of their traces."""
-        return await self._send_with({}, continuation, details, request)
+    def __getattr__(self, name: str) -> Any:
+        own = getattr(self._channel, name)
+        return partial(self._made, own, name) if name.startswith(("unary_", "stream_")) else own
 
-    async def _send_with(self, trace: dict[str, str], continuation: Any, details: Any, request: Any) -> Any:
-        given = details.metadata or ()
-        ours = {**self._own, **trace}
-        metadata = grpc.aio.Metadata(*given, *(pair for pair in ours.items() if pair[0] not in dict(given)))
-        return await continuation(
-            grpc.aio.ClientCallDetails(
-                details.method, details.timeout, metadata, details.credentials, details.wait_for_ready
-            ),
-            request,
-        )
+    async def __aenter__(self) -> "_Outgoing":
+        return self
 
-    async def _send_with_deadline(self, continuation: Any, details: Any, request: Any) -> Any:
-        name = details.method.decode() if isinstance(details.method, bytes) else details.method
-        assert details.timeout is not None, f"unary call {name} without a deadline"
-        return await self._send(continuation, details, request)
+    async def __aexit__(self, *_: object) -> None:
+        await self._channel.close(None)
 
+    def _made(self, make: Any, kind: str, method: str, *args: Any, **options: Any) -> Any:
+        return partial(self._call, make(method, *args, **options), kind, method)
 
-# grpc.aio wants one class per kind of call.
-_INTERCEPTORS: list[Any] = [
-    type(f"_{kind}", (_Outgoing, base), {f"intercept_{kind}": send})
-    for kind, base, send in (
-        ("unary_unary", grpc.aio.UnaryUnaryClientInterceptor, _Outgoing._send_with_deadline),
-        ("unary_stream", grpc.aio.UnaryStreamClientInterceptor, _Outgoing._send),
-        ("stream_unary", grpc.aio.StreamUnaryClientInterceptor, _Outgoing._send_untraced),
-        ("stream_stream", grpc.aio.StreamStreamClientInterceptor, _Outgoing._send_untraced),
-    )
-]
+    def _call(self, call: Any, kind: str, method: str, *request: Any, metadata: Any = (), **options: Any) -> Any:
+        if kind == "unary_unary":
+            assert options.get("timeout") is not None, f"unary call {method} without a deadline"
+        # A stream that carries many responses belongs to none of their traces.
+        ours, given = self._own | (tracing.inject() if kind.startswith("unary_") else {}), dict(metadata or ())
+        ours = {name: value for name, value in ours.items() if name not in given}
+        return call(*request, metadata=(*(metadata or ()), *ours.items()), **options)

@@ -70,7 +70,7 @@ class Agent:
 
         async def listen() -> None:
             nonlocal answered
-            async for directive in call:
+            while (directive := await call.read()) is not grpc.aio.EOF:
                 if not answered:
                     log.info("registered", extra={"lease_ms": directive.lease_ms})
                 answered = True

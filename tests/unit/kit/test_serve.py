@@ -139,7 +139,7 @@ async def test_a_stop_under_load_finishes_every_stream_and_tells_the_watchers(tm
             assert (await anext(watch)).status == health_pb2.HealthCheckResponse.SERVING
             count = opened.unary_stream("/test.Echo/count_stream")
             streams = [count(b"100", timeout=20) for _ in range(20)]
-            assert [await stream.read() for stream in streams] == [b"0"] * 20
+            assert [await anext(aiter(stream)) for stream in streams] == [b"0"] * 20
             service.process.send_signal(signal.SIGTERM)
             assert (await anext(watch)).status == health_pb2.HealthCheckResponse.NOT_SERVING
             rest = [[message async for message in stream] for stream in streams]
