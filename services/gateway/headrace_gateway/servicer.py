@@ -1,7 +1,6 @@
 """The public gRPC contract over sessions: proto in, proto out. Holds no rule of its own."""
 
 import time
-from collections.abc import AsyncIterator
 from typing import Any
 
 import grpc
@@ -23,19 +22,16 @@ class InferenceServicer(inference_pb2_grpc.InferenceServicer):
     def __init__(self, front: Front) -> None:
         self._front = front
 
-    async def Generate(
-        self, request: pb.GenerateRequest, context: grpc.aio.ServicerContext[Any, Any]
-    ) -> AsyncIterator[pb.ResponseEvent]:
+    async def Generate(self, request: pb.GenerateRequest, context: grpc.aio.ServicerContext[Any, Any]) -> None:
+        """Writes by itself: it is one layer less for every event than a generator."""
         arrival = Arrival.now(dict(context.invocation_metadata() or ()))
         session = await self._front.open(request, credential(context), context.time_remaining(), arrival)
         stream = ParsedStream(session)
+        written = _Written(session, stream)
         try:
             async for batch in stream.batches():
                 for event in batch:
-                    message = response_event(session, event)
-                    if stream.num_reasoning_tokens and isinstance(event, outputs.Terminal):
-                        getattr(message, event.kind).usage.num_reasoning_tokens = stream.num_reasoning_tokens
-                    yield message
+                    await context.write(written.of(event))
         except HeadraceError as error:
             raise named(error, request) from error
         finally:
@@ -71,31 +67,44 @@ def bearer(header: str) -> str:
     return token.strip() if scheme.lower() == "bearer" else ""
 
 
-def response_event(session: Session, event: ParsedEvent) -> pb.ResponseEvent:
-    """One event of the machine as the contract has it."""
-    message = pb.ResponseEvent(response_id=session.response_id, sequence_number=event.sequence_number)
-    match event:
-        case outputs.Delta():
-            message.delta.choice, message.delta.text = event.choice, event.text
-            message.delta.num_tokens = event.num_tokens
-            if event.logprobs:
-                message.delta.logprobs.extend(event.logprobs)  # type: ignore[arg-type]
-        case ParsedDelta():
-            message.delta.CopyFrom(_parsed_delta(event))
-        case outputs.Created():
-            message.created.CopyFrom(_created(session))
-        case outputs.ChoiceFinished():
-            finished = message.choice_finished
-            finished.choice, finished.reason, finished.stop = event.choice, event.reason, event.stop
-            finished.num_output_tokens = event.num_tokens
-        case outputs.Terminal():
-            _set_terminal(message, event)
-    return message
+class _Written:
+    """The events of one response as the contract has them. Each is good until the next: most share one message."""
+
+    def __init__(self, session: Session, stream: ParsedStream) -> None:
+        self._session, self._stream = session, stream
+        self._plain = pb.ResponseEvent(response_id=session.response_id)
+
+    def of(self, event: ParsedEvent) -> pb.ResponseEvent:
+        if not isinstance(event, outputs.Delta) or event.logprobs:
+            return self._rarer(event)
+        message, delta = self._plain, self._plain.delta
+        message.sequence_number = event.sequence_number
+        delta.choice, delta.text, delta.num_tokens = event.choice, event.text, event.num_tokens
+        return message
+
+    def _rarer(self, event: ParsedEvent) -> pb.ResponseEvent:
+        message = pb.ResponseEvent(response_id=self._session.response_id, sequence_number=event.sequence_number)
+        match event:
+            case outputs.Delta() | ParsedDelta():
+                message.delta.CopyFrom(_delta(event))
+            case outputs.Created():
+                message.created.CopyFrom(_created(self._session))
+            case outputs.ChoiceFinished():
+                finished = pb.ChoiceFinished(
+                    choice=event.choice, reason=event.reason, num_output_tokens=event.num_tokens
+                )
+                message.choice_finished.CopyFrom(finished)
+            case outputs.Terminal():
+                _set_terminal(message, event, self._stream.num_reasoning_tokens)
+        return message
 
 
-def _parsed_delta(event: ParsedDelta) -> pb.Delta:
-    delta = pb.Delta(choice=event.choice, text=event.text, num_tokens=event.num_tokens, reasoning=event.reasoning)
+def _delta(event: outputs.Delta | ParsedDelta) -> pb.Delta:
+    delta = pb.Delta(choice=event.choice, text=event.text, num_tokens=event.num_tokens)
     delta.logprobs.extend(event.logprobs)  # type: ignore[arg-type]
+    if isinstance(event, outputs.Delta):
+        return delta
+    delta.reasoning = event.reasoning
     if (call := event.tool_call) is not None:
         piece = pb.ToolCallDelta(index=call.index, id=call.call_id, name=call.name, arguments=call.arguments)
         delta.tool_call.CopyFrom(piece)
@@ -113,8 +122,9 @@ def _created(session: Session) -> pb.Created:
     )
 
 
-def _set_terminal(message: pb.ResponseEvent, event: outputs.Terminal) -> None:
+def _set_terminal(message: pb.ResponseEvent, event: outputs.Terminal, num_reasoning: int) -> None:
     usage = _usage(event.usage)
+    usage.num_reasoning_tokens = num_reasoning
     match event.kind:
         case "completed":
             message.completed.usage.CopyFrom(usage)

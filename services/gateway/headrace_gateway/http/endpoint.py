@@ -3,7 +3,7 @@
 import asyncio
 import contextlib
 import time
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import Iterator
 
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
@@ -14,7 +14,7 @@ from headrace_gateway.http.answer import Answer
 from headrace_gateway.http.api import Api, Asked, Head
 from headrace_gateway.http.body import read_object
 from headrace_gateway.http.errors import error_response, renamed, terminal_error
-from headrace_gateway.http.event_stream import EventStream
+from headrace_gateway.http.event_stream import EventStream, leave_on_disconnect
 from headrace_gateway.http.headers import credential, id_headers, response_headers, take_headers
 from headrace_gateway.lifecycle import outputs
 from headrace_gateway.parsed_stream import Batches, ParsedStream
@@ -53,17 +53,21 @@ class Endpoint:
             deadline_s = take_headers(asked.generate, request)
             session = await self._front.open(asked.generate, credential(request), deadline_s, arrival)
             batches = ParsedStream(session).batches()
+            watching = asyncio.create_task(leave_on_disconnect(request.receive, session))
             try:
-                async with _leave_on_disconnect(request, session):
-                    (created,) = await anext(batches)
-                    assert isinstance(created, outputs.Created), "the first event of a session is Created"
-                    head = _head(session)
-                    if not asked.stream:
-                        return await self._whole(session, head, asked, batches)
+                (created,) = await anext(batches)
+                assert isinstance(created, outputs.Created), "the first event of a session is Created"
+                head = _head(session)
+                if asked.stream:
+                    form = self._api.stream(head, asked)
+                    return EventStream(session, form, batches, response_headers(session), watching)
+                answer = await self._whole(session, head, asked, batches)
+                watching.cancel()
+                return answer
             except BaseException:
+                watching.cancel()
                 session.leave("disconnect")
                 raise
-        return EventStream(session, self._api.stream(head, asked), batches, response_headers(session))
 
     async def _whole(self, session: Session, head: Head, asked: Asked, batches: Batches) -> Response:
         answer = Answer(head.num_choices)
@@ -96,20 +100,3 @@ def _named(asked: Asked) -> Iterator[None]:
         yield
     except HeadraceError as error:
         raise renamed(named(error, asked.generate), asked.names) from error
-
-
-@contextlib.asynccontextmanager
-async def _leave_on_disconnect(request: Request, session: Session) -> AsyncIterator[None]:
-    """While nothing is being written, only the connection can say that the client went away."""
-    watch = asyncio.create_task(_watch(request, session))
-    try:
-        yield
-    finally:
-        watch.cancel()
-        await asyncio.wait([watch])  # two readers of one connection would take each other's message
-
-
-async def _watch(request: Request, session: Session) -> None:
-    while (await request.receive())["type"] != "http.disconnect":
-        pass
-    session.leave("disconnect")

@@ -14,33 +14,50 @@ KEEP_ALIVE_S = 10.0
 """A silent prefill may last minutes; proxies and clients cut what is silent for less than one."""
 
 
+async def leave_on_disconnect(receive: Receive, session: Session) -> None:
+    """While nothing is being written, only the connection can say that the client went away. Its one reader."""
+    while (await receive())["type"] != "http.disconnect":
+        pass
+    session.leave("disconnect")
+
+
 class EventStream(Response):
     """The status is decided: the session has been created. The client's leaving ends it."""
 
     media_type = "text/event-stream"
 
-    def __init__(self, session: Session, form: StreamForm, batches: Batches, headers: dict[str, str]) -> None:
-        self._session, self._form, self._batches = session, form, batches
+    def __init__(
+        self,
+        session: Session,
+        form: StreamForm,
+        batches: Batches,
+        headers: dict[str, str],
+        watching: "asyncio.Task[None]",
+    ) -> None:
+        """`watching` ends the session when the client leaves; it is cancelled at the end."""
+        self._session, self._form, self._batches, self._watching = session, form, batches, watching
         self.status_code = 200
         self.background = None
         self.init_headers(headers)
         self._num_sent = 0
+        self._beat: asyncio.Task[None] | None = None
 
     def init_headers(self, headers: Any = None) -> None:
         self.raw_headers = [(name.encode(), value.encode("latin-1")) for name, value in (headers or {}).items()]
         self.raw_headers.append((b"content-type", b"text/event-stream; charset=utf-8"))
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        watching = asyncio.create_task(self._watch(receive))
-        beating = asyncio.create_task(self._beat(send))
+        loop = asyncio.get_running_loop()
+        self._timer = loop.call_later(KEEP_ALIVE_S, self._look, send, 0)
         try:
             await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
-            await self._write(send)
-            beating.cancel()
+            # A task of its own: every wake would have to pass through all layers of the application.
+            await loop.create_task(self._write(send))
+            self._stop_beating()
             await send({"type": "http.response.body", "body": b"", "more_body": False})
         finally:
-            watching.cancel()
-            beating.cancel()
+            self._stop_beating()
+            self._watching.cancel()
             self._session.leave("disconnect")
 
     async def _write(self, send: Send) -> None:
@@ -52,15 +69,17 @@ class EventStream(Response):
             if chunk := b"".join(map(written, batch)):
                 await send({"type": "http.response.body", "body": chunk, "more_body": True})
 
-    async def _beat(self, send: Send) -> None:
+    def _look(self, send: Send, num_sent: int) -> None:
         """Between two looks without an event, one keep-alive. It waits for the client's reading as all writes do."""
-        while True:
-            before = self._num_sent
-            await asyncio.sleep(KEEP_ALIVE_S)
-            if self._num_sent == before:
-                await send({"type": "http.response.body", "body": self._form.keep_alive, "more_body": True})
+        if self._num_sent == num_sent and (self._beat is None or self._beat.done()):
+            self._beat = asyncio.ensure_future(self._keep_alive(send))
+        loop = asyncio.get_running_loop()
+        self._timer = loop.call_later(KEEP_ALIVE_S, self._look, send, self._num_sent)
 
-    async def _watch(self, receive: Receive) -> None:
-        while (await receive())["type"] != "http.disconnect":
-            pass
-        self._session.leave("disconnect")
+    async def _keep_alive(self, send: Send) -> None:
+        await send({"type": "http.response.body", "body": self._form.keep_alive, "more_body": True})
+
+    def _stop_beating(self) -> None:
+        self._timer.cancel()
+        if self._beat is not None:
+            self._beat.cancel()

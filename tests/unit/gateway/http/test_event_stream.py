@@ -8,7 +8,7 @@ import pytest
 
 from headrace_gateway.http import event_stream
 from headrace_gateway.http.chat_format import ChatStream
-from headrace_gateway.http.event_stream import EventStream
+from headrace_gateway.http.event_stream import EventStream, leave_on_disconnect
 from headrace_gateway.http.messages.format import MessageStream
 from headrace_gateway.parsed_stream import ParsedEvent
 from tests.unit.gateway.http.fakes import HEAD, FakeSession, asked, delta, ended
@@ -61,8 +61,10 @@ class Script:
 
 
 def start(form: Any) -> "tuple[FakeSession, Script, Connection, asyncio.Task[None]]":
-    session, script, connection = FakeSession(), Script(), Connection()
-    response = EventStream(session, form, script.batches(), {"x-request-id": "mine"})  # type: ignore[arg-type]
+    script, connection = Script(), Connection()
+    session: Any = FakeSession()
+    watching = asyncio.create_task(leave_on_disconnect(connection.receive, session))
+    response = EventStream(session, form, script.batches(), {"x-request-id": "mine"}, watching)
     task = asyncio.create_task(response({"type": "http"}, connection.receive, connection.send))
     return session, script, connection, task
 
