@@ -16,6 +16,7 @@ from headrace_router.decisions import DecisionLog
 from headrace_router.demand import Demand
 from headrace_router.dispatcher import Dispatcher
 from headrace_router.fleet_rules import FleetRules
+from headrace_router.gauges import Gauges
 from headrace_router.in_flight import InFlight
 from headrace_router.index_keeper import keepers
 from headrace_router.prefix_index import NoIndex, PrefixIndex
@@ -31,6 +32,7 @@ from headrace_router.watcher import Credentials, watchers
 async def build(config: RouterConfig, host: Host) -> None:
     rules, in_flight, demand = FleetRules(), InFlight(), Demand()
     table = ReplicaTable(rules, in_flight)
+    Gauges(rules, table, demand).register()
     credentials = Credentials(host.instance, host.service_token, host.tls)
     dispatcher = Dispatcher(
         rules, table, demand, prefix_index(config, host, table, credentials), random.Random(config.seed)
