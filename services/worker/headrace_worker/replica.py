@@ -130,11 +130,11 @@ class Replica:
             replica=self.ref,
             pool=config.pool,
             role=config.role,
-            domains=config.domains,
+            domains=config.domains or (shape.domains if shape is not None else ()),
             engine=config.engine,
             page_tokens=config.page_tokens,
-            tp=1,
-            pp=1,
+            tp=config.tp,
+            pp=config.pp,
             startup_s=self.startup_s,
         )
         if shape is not None:
@@ -176,6 +176,7 @@ def _measured(shape: RunnerDescription, context: bytes) -> worker_pb2.Descriptio
         features=worker_pb2.Description.Features(grammar=shape.grammar, logprobs=shape.logprobs),
         card_digest=card_digest(shape.card),
         max_context_tokens=shape.max_context,
+        all_reduce=[worker_pb2.AllReduceTime(bytes=size, us=s * 1e6) for size, s in shape.all_reduce],
     )
 
 
