@@ -1,6 +1,6 @@
 """What belongs to a snapshot and is in no fleet file. Knows no section."""
 
-from collections.abc import Callable, Mapping, Sequence, Set
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from headrace_controlplane.keys import StoredKey
@@ -18,8 +18,8 @@ class Beside:
     """Unix seconds by model."""
     served: Mapping[str, tuple[str, bytes]] = field(default_factory=dict)
     """(revision, card digest) by model, as the version before had it."""
-    serving: Set[tuple[str, str]] = frozenset()
-    """(model, revision) of which a replica is ready."""
+    serving: Mapping[tuple[str, str], int] = field(default_factory=dict)
+    """Replicas that are ready by (model, revision)."""
     trials: Mapping[tuple[str, str], TrialRow] = field(default_factory=dict)
     """By (model, revision)."""
     speech: Callable[[bytes], bytes] = bytes

@@ -7,7 +7,7 @@ import asyncio
 import hashlib
 import logging
 import time
-from collections.abc import Callable, Mapping, Set
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 
 from headrace_controlplane import keys, revisions, sections
@@ -42,8 +42,8 @@ class Current:
 class Surroundings:
     """What a snapshot depends on beyond this ledger: replicas that are ready, and cards."""
 
-    serving: Callable[[], Set[tuple[str, str]]] = frozenset
-    """(model, revision) of which a replica is ready now."""
+    serving: Callable[[], Mapping[tuple[str, str], int]] = dict
+    """Replicas that are ready now by (model, revision)."""
     speech: Callable[[bytes], bytes] = bytes
     """See Beside."""
 
@@ -176,7 +176,9 @@ class Ledger:
         """A replica is ready: a new version if gateways waited for its revision, whose card is known."""
         current = self._in_force()
         named, served = current.fleet.models.get(model), current.served.get(model)
-        if named is not None and named.revision == revision and served is not None and served[0] != revision:
+        if named is None or named.revision != revision or served is None or served[0] == revision:
+            return
+        if revisions.served(current.fleet, model, self._beside(current.fleet))[0] == revision:
             self._republish("cards", f"{model} {revision} is ready", current)
 
     def halt(self, trial: Trial, reason: str) -> None:

@@ -20,16 +20,17 @@ class Standing:
 
 
 def served(fleet: Fleet, name: str, beside: Beside) -> tuple[str, bytes]:
-    """(revision, card digest) that gateways use: the file's, once it can be served; until then the one before.
+    """(revision, card digest) that gateways use: the file's, once as many of its replicas are ready as of the other's.
 
-    Nobody knows a new revision's tokenizer before its first replica is there, and nobody could serve it either.
+    Nobody knows a new revision's tokenizer before its first replica is there; where the two read tokens in different
+    ways, all requests go to the one that is used, so half of the replicas have to be of it.
     """
     wanted = fleet.models[name].revision
     card, before = beside.cards.get((name, wanted), b""), beside.served.get(name)
     if before is None or before[0] == wanted:
         return wanted, card
-    is_ready, is_served = (name, wanted) in beside.serving, (name, before[0]) in beside.serving
-    return before if not card or (is_served and not is_ready) else (wanted, card)
+    num_new, num_old = (beside.serving.get((name, revision), 0) for revision in (wanted, before[0]))
+    return before if not card or num_new < num_old else (wanted, card)
 
 
 def standing(fleet: Fleet, name: str, beside: Beside) -> Standing:

@@ -4,6 +4,7 @@ import asyncio
 import logging
 import secrets
 import time
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
@@ -50,9 +51,9 @@ class Roster:
         self._announce()
         return kept
 
-    def serving(self) -> set[tuple[str, str]]:
-        """(model, revision) of every replica that is ready."""
-        return {(r.model, r.revision) for r in self.registry.records() if r.state == "ready"}
+    def serving(self) -> Counter[tuple[str, str]]:
+        """Replicas that are ready by (model, revision)."""
+        return Counter((r.model, r.revision) for r in self.registry.records() if r.state == "ready")
 
     def remove(self, replica_id: str) -> None:
         self.registry.remove(replica_id)

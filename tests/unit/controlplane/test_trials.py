@@ -169,20 +169,26 @@ def test_a_promoted_revision_is_what_is_served_beside_the_old_one(ledger: Ledger
     assert ledger.trials.rows() == {}
 
 
-def test_a_revision_whose_card_is_known_waits_until_a_replica_of_it_is_ready(store: Store, tmp_path: Path) -> None:
-    """Rolling back would otherwise name a revision that nobody serves yet, and hold every request."""
-    serving = {("m", "r1")}
-    ledger = open_ledger(store, tmp_path, Surroundings(lambda: frozenset(serving)))
+def test_a_revision_whose_card_is_known_waits_until_as_many_replicas_of_it_are_ready(
+    store: Store, tmp_path: Path
+) -> None:
+    """Rolling back would otherwise name a revision that nobody serves yet, or one replica for the work of four."""
+    serving = {("m", "r1"): 3}
+    ledger = open_ledger(store, tmp_path, Surroundings(lambda: serving))
     first = TRIED.replace(", canary: {revision: r2, share: 0.25}", "").replace(", canary: true", "")
     ledger.apply(first, "")
     ledger.set_card("m", "r1", CARD)
     ledger.set_card("m", "r2", OTHER)
     ledger.apply(first.replace("r1", "r2"), "")
     assert ledger.current is not None and ledger.current.served["m"] == ("r1", CARD)
-    serving.add(("m", "r2"))
+    serving |= {("m", "r2"): 1}
+    version = ledger.version
+    ledger.note_ready("m", "r2")
+    assert (ledger.version, ledger.current.served["m"]) == (version, ("r1", CARD))
+    serving |= {("m", "r1"): 2, ("m", "r2"): 2}
     ledger.note_ready("m", "r2")
     assert ledger.current.served["m"] == ("r2", OTHER)
-    serving.discard(("m", "r2"))
+    serving |= {("m", "r2"): 0}
     ledger.set_card("m", "r2", CARD)
     assert ledger.current.served["m"] == ("r2", CARD)
 
