@@ -7,6 +7,7 @@ import re
 from pathlib import Path
 from typing import Any
 
+import httpx
 import psutil
 import pytest
 from tokenizers import Tokenizer
@@ -14,7 +15,7 @@ from tokenizers import Tokenizer
 from headrace.v1 import response_pb2, worker_pb2
 from headrace.v1.response_pb2 import Grammar
 from headrace_worker.models.checkpoint import open_checkpoint
-from tests.integration.worker_process import Client, Worker, eventually, pack, start, worker
+from tests.integration.worker_process import TOKEN, Client, Worker, eventually, pack, start, worker
 from tests.unit.worker.models.smollm2 import fetch_smollm2
 from tests.unit.worker.models.tiny import write_tiny
 
@@ -28,7 +29,8 @@ def engine_flags(source: Path) -> tuple[str, ...]:
 
 
 async def test_the_default_model_streams_the_known_answer(tmp_path: Path) -> None:
-    async with worker(tmp_path, *engine_flags(fetch_smollm2())) as running, Client(running.grpc) as client:
+    flags = (*engine_flags(fetch_smollm2()), "--card", "h200-141gib")
+    async with worker(tmp_path, *flags) as running, Client(running.grpc) as client:
         sampling = response_pb2.Sampling(temperature=0, logprobs=True, top_logprobs=2)
         handle = await client.submit(pack(ANSWER["prompt_ids"]), max_output_tokens=12, sampling=sampling)
         final = await client.final(handle, 30)
@@ -42,6 +44,23 @@ async def test_the_default_model_streams_the_known_answer(tmp_path: Path) -> Non
         assert description.features.grammar
         await assert_grammars_are_kept(client)
         assert await client.idle()
+        await assert_resources_are_live(running)
+
+
+async def assert_resources_are_live(running: Worker) -> None:
+    """Shares of the named card: above nothing, and far below it on a CPU."""
+    async with httpx.AsyncClient(trust_env=False) as http:
+        headers = {"authorization": f"Bearer {TOKEN}"}
+        page = (await http.get(f"http://{running.http}/metrics", headers=headers)).text
+    values = {line.rpartition(" ")[0]: float(line.rpartition(" ")[2]) for line in page.splitlines() if line[0] != "#"}
+    shares = {
+        name: values[f'worker_resource_ratio{{resource="{name}"}}'] for name in ("hbm_bandwidth", "tensor_compute")
+    }
+    assert all(0 < share < 1 for share in shares.values()), shares
+    assert values['worker_resource_ratio{resource="links"}'] == 0
+    assert 0 <= values['worker_resource_ratio{resource="hbm_capacity"}'] <= 1
+    parts = {part: values[f'worker_step_seconds_sum{{part="{part}"}}'] for part in ("plan", "forward", "sample")}
+    assert all(seconds > 0 for seconds in parts.values()) and max(parts, key=parts.__getitem__) == "forward"
 
 
 async def assert_grammars_are_kept(client: Client) -> None:

@@ -39,6 +39,13 @@ class WorkerConfig:
     )
     revision: str = field(default="", metadata=_help("revision that is reported; default: from the source"))
     device: Literal["cpu", "cuda"] = field(default="cpu", metadata=_help("where the engine computes"))
+    card: str = field(
+        default="",
+        metadata=_help(
+            "card that it computes on, by the planner's name, for the live roofline; cpu: measured at start, a second; "
+            "default: by the device's own name, on CPU none"
+        ),
+    )
     precision: Literal["float32", "bfloat16", "float16"] = field(
         default="float32", metadata=_help("type of weights, activations and KV")
     )

@@ -37,6 +37,7 @@ def settings(fleet: Fleet, pool_name: str) -> dict[str, str]:
         "source": None if source == "scripted" else source,
         "revision": fleet.revision_of(pool_name),
         "device": pool.device,
+        "card": pool.card or None,
         "precision": pool.precision,
         "tp": pool.tp if pool.tp > 1 else None,
         "pp": pool.pp if pool.pp > 1 else None,

@@ -18,6 +18,7 @@ from headrace_worker.execution.loaded import Loaded
 from headrace_worker.execution.part import check_layout, load_alone, load_part
 from headrace_worker.execution.rank_steps import RankSteps
 from headrace_worker.execution.ranks import Ranks
+from headrace_worker.execution.replica_roofline import roofline_of
 from headrace_worker.execution.runner import Progress, RunnerError
 from headrace_worker.execution.steps import Steps
 from headrace_worker.execution.torch_runner import Served, TorchRunner
@@ -56,7 +57,8 @@ def load_torch_runner(
             loaded, steps = _load_group(config, checkpoint, named, Ranks(config, on_lost))
     except ModelError as error:
         raise RunnerError(str(error)) from error
-    served = Served(checkpoint, max_context, build_grammars(checkpoint), _domains(config))
+    roofline = roofline_of(config, checkpoint.config, checkpoint.name)
+    served = Served(checkpoint, max_context, build_grammars(checkpoint), _domains(config), roofline)
     return TorchRunner(config, loaded, served, steps)
 
 

@@ -37,6 +37,7 @@ from headrace_worker.execution.warm_up import (
     smallest_plan,
 )
 from headrace_worker.models.checkpoint import Checkpoint
+from headrace_worker.perf.step import Roofline
 from headrace_worker.scheduling.plan import Plan, StepResult
 from headrace_worker.scheduling.request import Request
 
@@ -52,6 +53,7 @@ class Served:
     max_context: int
     grammars: Grammars | None
     domains: tuple[str, ...] = ()
+    roofline: Roofline | None = None
 
 
 class TorchRunner(Runner):
@@ -60,7 +62,7 @@ class TorchRunner(Runner):
     def __init__(self, config: WorkerConfig, loaded: Loaded, served: Served, steps: Steps) -> None:
         self._config, self._loaded, self._steps = config, loaded, steps
         self._checkpoint, self._max_context, self._grammars = served.checkpoint, served.max_context, served.grammars
-        self._domains = served.domains
+        self._domains, self._roofline = served.domains, served.roofline
         self._plans: deque[Plan] = deque()
         self._stale: tuple[int, ...] = ()
         self._sizes: list[RankSizes] = []
@@ -123,6 +125,7 @@ class TorchRunner(Runner):
             depth=self._steps.depth,
             all_reduce=self._all_reduce,
             domains=self._domains,
+            roofline=self._roofline,
         )
 
     def open(self, request: Request) -> Opened | Rejected | Opening:
