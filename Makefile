@@ -10,7 +10,7 @@ LOCKED := constraints.txt pyproject.toml tools/install.sh protos/hatch_build.py 
 	$(wildcard protos/pyproject.toml services/*/pyproject.toml tools/*/pyproject.toml) \
 	$(shell find protos -name '*.proto')
 
-.PHONY: help install up down lint test test-slow test-compose release peers clean
+.PHONY: help install up down lint test test-slow test-compose release kernels-table peers clean
 
 help:  ## list the commands
 	@awk -F ':.*## ' '/^[a-z-]+.*:.*## / {printf "  make %-12s %s\n", $$1, $$2}' Makefile
@@ -60,6 +60,10 @@ bench-%:
 	@test -f benchmarks/$*.py || { echo "there is no benchmark '$*': benchmarks/$*.py does not exist" >&2; exit 2; }
 	@$(MAKE) install
 	python -m benchmarks.$*
+
+kernels-table: install  ## registers and shared memory of every kernel on every card, compiled here; fails on spills
+	python -m headrace_worker.kernels.compiled > benchmarks/results/kernels.md.new
+	mv benchmarks/results/kernels.md.new benchmarks/results/kernels.md
 
 peers: install  ## install the programs that benchmarks compare with, each into its own environment
 	tools/peers.sh

@@ -93,6 +93,9 @@ def functions() -> Iterator[tuple[str, Function]]:
 
 
 def num_parameters(function: Function) -> int:
+    """None of a GPU kernel: a launch has no objects to pass."""
+    if any(ast.unparse(decorator) == "triton.jit" for decorator in function.decorator_list):
+        return 0
     arguments = function.args
     names = [argument.arg for argument in chain(arguments.posonlyargs, arguments.args, arguments.kwonlyargs)]
     return len(names) - (names[:1] in (["self"], ["cls"]))
