@@ -53,9 +53,15 @@ def _pool_equations(scheduler: Scheduler) -> list[tuple[str, int, int]]:
 def _promise_equations(scheduler: Scheduler, groups: list[Group]) -> list[tuple[str, int, int]]:
     ledger = scheduler.ledger
     equations = [
-        ("promised pages", sum(group.reservation.promise for group in groups), ledger.num_promised),
-        ("owed pages", sum(group.reservation.owed for group in groups), ledger.num_owed),
-        ("running choices", sum(len(group.live) for group in groups), scheduler.running.num_choices),
+        ("promised pages", sum(group.reservation.promise for group in groups if group.is_hard), ledger.num_promised),
+        ("owed pages", sum(group.reservation.owed for group in groups if group.is_hard), ledger.num_owed),
+        (
+            "running choices",
+            sum(len(group.live) for group in groups if not group.is_suspended),
+            scheduler.running.num_choices,
+        ),
+        ("statistical requests", sum(1 for group in groups if not group.is_hard), len(scheduler.running.statistical)),
+        ("preempted requests", sum(1 for group in groups if group.is_suspended), len(scheduler.running.suspended)),
     ]
     equations.extend(
         (f"pages owed to {group.request.response_id}", group.owed_by_state(scheduler.pool), group.reservation.owed)

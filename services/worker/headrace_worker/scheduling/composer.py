@@ -105,7 +105,8 @@ class Composer:
         samplers: tuple[Sequence, ...] = ()
         prompt.num_computed = stop
         if stop == group.num_prompt:
-            samplers = tuple(group.live)
+            # A choice that has drawn before it was preempted draws again only behind what it has drawn.
+            samplers = tuple([sequence for sequence in group.live if not sequence.output_ids])
             self._running.fork(group)
         handles = tuple([sequence.handle for sequence in samplers])
         row = PlanRow(handle, token_ids, start, table, handles, 0, max(start, group.num_hit_tokens))
@@ -113,6 +114,30 @@ class Composer:
         for sequence in samplers:
             sequence.num_in_flight += 1
         draft.works.append(Work(row, prompt, group, samplers))
+        return stop - start
+
+    def add_catch_up(self, draft: StepDraft, sequence: Sequence, budget: int, now: float) -> int:
+        """The next of the tokens that a preempted choice had drawn; returns how many (0: in flight, or failed)."""
+        group = self._running.catching_up[sequence]
+        if sequence.num_in_flight:
+            return 0
+        num_output, start = len(sequence.output_ids), sequence.num_computed
+        num_known = group.num_prompt + num_output
+        stop = min(num_known, start + budget)
+        try:
+            copy = self._make_writable(sequence, group, start, stop)
+        except PoolExhausted:
+            self._fail(group, draft, now)
+            return 0
+        handle = sequence.handle
+        token_ids = tuple(sequence.output_ids[start - group.num_prompt : stop - group.num_prompt])
+        samples, samplers = ((handle,), (sequence,)) if stop == num_known else ((), ())
+        row = PlanRow(handle, token_ids, start, sequence.page_table, samples, num_output, start)
+        sequence.num_computed = stop
+        sequence.num_in_flight = 1
+        if samples:
+            self._running.caught_up(sequence)
+        draft.works.append(Work(row, sequence, group, samplers, copy))
         return stop - start
 
     def _decode(self, sequence: Sequence, group: Group) -> Work:

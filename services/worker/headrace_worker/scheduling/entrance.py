@@ -72,6 +72,19 @@ class Entrance:
             if all(index in entry.dropped for index in range(entry.request.n)):
                 self._turn_away(entry, reason)
 
+    def clear_way(self, now: float) -> None:
+        """Preempt statistical requests for the default one that is next, if it needs what they hold."""
+        if not self.room:
+            return
+        blocking = self.room.blocking(now)
+        candidates = self.room.candidates(_MAX_TRIED) if blocking is None else [blocking]
+        statistical = self._admission.statistical
+        entry = next((each for each in candidates if not statistical.admits(each.request)), None)
+        while entry is not None:
+            num_choices = self._running.num_choices + entry.request.n - self._limits.max_running
+            if not self._admission.make_room(entry, num_choices):
+                return
+
     def admit_next(self, now: float) -> Group | None:
         """The next request that may enter and fits; others may pass a head that does not, until it is half due."""
         blocking = self.room.blocking(now)
@@ -80,7 +93,8 @@ class Entrance:
             group = self._try_enter(entry, now)
             if group is not None:
                 return group
-        if candidates:
+        # One of the statistical class blocks nobody.
+        if candidates and not self._admission.statistical.admits(candidates[0].request):
             self.room.mark_passed(candidates[0])
         return None
 

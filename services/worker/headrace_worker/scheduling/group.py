@@ -45,6 +45,10 @@ class Group:
         self.queue_s = 0.0
         self.admitted_s = 0.0
         self.announced = False
+        # Of the statistical class: its place in the order of admission, and what preemption has made of it.
+        self.order = 0
+        self.is_suspended = False
+        self.num_preempted = 0
 
         num_hit_tokens = len(hits) * self.page_tokens
         # A full hit leaves the last token to compute, for its logits.
@@ -54,6 +58,20 @@ class Group:
         self.prompt.num_published = len(hits)
         self.num_hit_tokens = num_hit_tokens
         self._chains = [chain] * request.n
+
+    @property
+    def is_hard(self) -> bool:
+        """Whether its whole future is promised: it is never preempted."""
+        return self.reservation.is_hard
+
+    @property
+    def chain(self) -> PrefixChain:
+        """Begins with the prompt's identities."""
+        return self._chains[0]
+
+    @property
+    def has_rows_in_flight(self) -> bool:
+        return any(sequence.num_in_flight for sequence in (self.prompt, *self.live))
 
     @property
     def pages_per_choice(self) -> int:
@@ -100,11 +118,36 @@ class Group:
         self.prompt.page_table = ()
         self.forked = True
 
+    def suspend(self, pool: PagePool) -> None:
+        """Preempted: all pages go back, and what was drawn stays to be computed again."""
+        for sequence in (self.prompt, *self.live):
+            self._release(sequence, pool)
+            sequence.num_computed = sequence.num_published = 0
+        self.forked, self.is_suspended = False, True
+        self.num_preempted += 1
+        self.reservation.suspend()
+
+    def resume(self, hits: list[int]) -> None:
+        """Begin again, with the pages of the prompt that it holds by the prefix cache."""
+        self.is_suspended = False
+        self.num_hit_tokens = len(hits) * self.page_tokens
+        self.prompt.page_table = tuple(hits)
+        self.prompt.num_computed = min(self.num_hit_tokens, self.num_prompt - 1)
+        self.prompt.num_published = len(hits)
+        full = self.num_prompt // self.page_tokens
+        self.reservation.resume(full - len(hits) + len(self.live) * (self.pages_per_choice - full), len(hits))
+
+    def pages(self) -> list[int]:
+        """Every page that it holds, as often as its tables name it."""
+        return [page for sequence in (self.prompt, *self.live) for page in sequence.page_table]
+
     def end(self, sequence: Sequence, pool: PagePool) -> None:
         """A choice has ended: its pages and the future it will not have go back."""
         self.live.remove(sequence)
         sequence.state = SequenceState.FINISHED
-        if self.forked:
+        if self.is_suspended:
+            unspent = 0
+        elif self.forked:
             unspent = self.pages_per_choice - len(sequence.page_table) + self.needs_copy(sequence, pool)
             self._release(sequence, pool)
         else:
@@ -150,6 +193,8 @@ class Group:
 
     def owed_by_state(self, pool: PagePool) -> int:
         """What `reservation.owed` must be, recomputed from the tables alone (for the audit)."""
+        if self.is_suspended:
+            return 0
         if not self.forked:
             full = self.num_prompt // self.page_tokens
             return full - len(self.prompt.page_table) + len(self.live) * (self.pages_per_choice - full)

@@ -7,11 +7,11 @@ Knows amounts only; which pages, and for which tokens, is the business of others
 
 from __future__ import annotations
 
-from headrace_worker.scheduling.blocks import PagePool
+from headrace_worker.scheduling.blocks import PagePool, PoolExhausted
 
 
 class Ledger:
-    """Sums over all running requests, and over those that have ended, of one pool."""
+    """Sums over all running requests with a hard promise, and over those that have ended, of one pool."""
 
     def __init__(self, pool: PagePool) -> None:
         self.pool = pool
@@ -36,33 +36,52 @@ class Ledger:
 
 
 class Reservation:
-    """What one request was promised, and how much of it is still owed. Hits were pinned before it opens."""
+    """What one request was promised, and how much of it is still owed. Hits were pinned before it opens.
 
-    def __init__(self, ledger: Ledger, promise: int, num_hits: int) -> None:
+    A soft one (`is_hard` false) bounds what its request may take, and the ledger owes it nothing.
+    """
+
+    def __init__(self, ledger: Ledger, promise: int, num_hits: int, is_hard: bool = True) -> None:
         self.promise = promise
         self.owed = promise - num_hits
         self.used = num_hits
+        self.is_hard = is_hard
         self._ledger = ledger
-        ledger.num_promised += promise
-        ledger.num_owed += self.owed
+        if is_hard:
+            ledger.num_promised += promise
+            ledger.num_owed += self.owed
 
     def take_page(self) -> int:
         """A page of the pool out of the promise. Raises PoolExhausted, owing as before, if the pool refuses."""
         assert self.owed > 0, f"a request asks for more than its {self.promise} promised pages"
+        if not self.is_hard and self._ledger.headroom < 1:
+            raise PoolExhausted
         page = self._ledger.pool.allocate()
         self.owed -= 1
         self.used += 1
-        self._ledger.num_owed -= 1
+        if self.is_hard:
+            self._ledger.num_owed -= 1
         return page
+
+    def suspend(self) -> None:
+        """A soft promise rests: its request holds nothing and may take nothing."""
+        assert not self.is_hard, "a hard promise is kept"
+        self.owed = self.used = 0
+
+    def resume(self, owed: int, num_hits: int) -> None:
+        """The request may take `owed` pages again, and holds its hits."""
+        self.owed, self.used = owed, num_hits
 
     def forgive(self, num_pages: int) -> None:
         """A part of the future will not come: a choice ended early."""
         assert 0 <= num_pages <= self.owed, f"cannot forgive {num_pages} of {self.owed} owed pages"
         self.owed -= num_pages
-        self._ledger.num_owed -= num_pages
+        if self.is_hard:
+            self._ledger.num_owed -= num_pages
 
     def close(self) -> None:
         assert self.owed == 0, f"{self.owed} pages are owed to a request that has ended"
-        self._ledger.num_promised -= self.promise
-        self._ledger.num_promised_ended += self.promise
-        self._ledger.num_used_ended += self.used
+        if self.is_hard:
+            self._ledger.num_promised -= self.promise
+            self._ledger.num_promised_ended += self.promise
+            self._ledger.num_used_ended += self.used

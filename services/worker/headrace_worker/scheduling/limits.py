@@ -24,8 +24,9 @@ class Limits:
     step, of which `max_chunk_tokens` at most are prompt tokens. `depth` plans are in flight at once, each with its
     share of the decodes (a pipeline of so many stages is full then). `overlap` allows planning a decode whose input
     token is still on the device; an engine that may draw nothing in a step must not overlap. A head of queue without a
-    deadline may be passed for `patience_s`. A sequence longer than the whole pool is no error here: such requests are
-    refused one by one.
+    deadline may be passed for `patience_s`. `overrun` is the chance that statistical requests together need more pages
+    than they entered on; 0 promises theirs in full, like everybody's. A sequence longer than the whole pool is no error
+    here: such requests are refused one by one.
     """
 
     num_pages: int
@@ -40,6 +41,7 @@ class Limits:
     overlap: bool = False
     patience_s: float = 5.0
     depth: int = 1
+    overrun: float = 0.0
 
     def __post_init__(self) -> None:
         positive = (
@@ -58,6 +60,8 @@ class Limits:
             value = getattr(self, name)
             if not value > 0:
                 raise LimitsError(name, f"must be positive, is {value}")
+        if not 0 <= self.overrun <= 0.5:
+            raise LimitsError("overrun", f"must be from 0 to 0.5, is {self.overrun}")
         if self.page_tokens % BLOCK_TOKENS:
             raise LimitsError("page_tokens", f"must be a multiple of {BLOCK_TOKENS}, is {self.page_tokens}")
         # Every decode runs in every step, and a page of prompt beside them: the batch must have room for both.

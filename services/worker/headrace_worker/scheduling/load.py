@@ -9,7 +9,10 @@ from headrace_worker.scheduling.scheduler import Scheduler
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """Running counts choices, waiting counts requests; the four page states sum to the total."""
+    """Running counts choices, waiting counts requests; the four page states sum to the total.
+
+    Of the statistical class: requests that run, that are preempted now, and preemptions since the start.
+    """
 
     num_running: int
     num_waiting: int
@@ -23,14 +26,17 @@ class Load:
     oldest_wait_s: float
     # Pages used / promised over all requests that have ended; None before the first.
     reservation_utilization: float | None
+    num_statistical: int = 0
+    num_suspended: int = 0
+    num_preempted: int = 0
 
 
 def report_load(scheduler: Scheduler, now: float) -> Load:
-    pool, ledger, room = scheduler.pool, scheduler.ledger, scheduler.room
+    pool, ledger, room, running = scheduler.pool, scheduler.ledger, scheduler.room, scheduler.running
     oldest_s = room.oldest_arrival_s()
     ended = ledger.num_promised_ended
     return Load(
-        num_running=scheduler.running.num_choices,
+        num_running=running.num_choices,
         num_waiting=len(room),
         num_queued_tokens=room.num_queued_tokens,
         num_promised_pages=ledger.num_promised,
@@ -41,4 +47,7 @@ def report_load(scheduler: Scheduler, now: float) -> Load:
         num_total_pages=pool.num_pages,
         oldest_wait_s=0.0 if oldest_s is None else now - oldest_s,
         reservation_utilization=ledger.num_used_ended / ended if ended else None,
+        num_statistical=len(running.statistical) - len(running.suspended),
+        num_suspended=len(running.suspended),
+        num_preempted=running.num_preempted,
     )

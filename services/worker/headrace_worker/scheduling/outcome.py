@@ -13,13 +13,17 @@ from headrace_worker.scheduling.group import Group
 from headrace_worker.scheduling.plan import ResultRow, StepResult
 from headrace_worker.scheduling.request import Sequence, SequenceState
 from headrace_worker.scheduling.running import RunningSet
+from headrace_worker.scheduling.statistical import StatisticalClass
 
 
 class Outcomes:
     """Applies results to running requests."""
 
-    def __init__(self, pool: PagePool, running: RunningSet, fairness: VirtualTokens) -> None:
+    def __init__(
+        self, pool: PagePool, running: RunningSet, fairness: VirtualTokens, statistical: StatisticalClass
+    ) -> None:
         self._pool = pool
+        self._statistical = statistical
         self._running = running
         self._fairness = fairness
         self._events: list[Event] = running.events
@@ -45,9 +49,9 @@ class Outcomes:
         group, row, holder = work.group, work.row, work.holder
         # Before the tokens, which may end the group and with it the hold on these pages.
         num_written = row.start + len(row.token_ids)
-        if num_written // group.page_tokens > holder.num_published:
+        if num_written // group.page_tokens > holder.num_published and not group.is_suspended:
             group.publish(holder, row.page_table, num_written, self._pool)
-        if not row.samples:
+        if not row.samples and holder is group.prompt and not group.num_preempted:
             self._events.append(Progress(group.live[0].handle, num_written))
         for sequence in work.samplers:
             drawn = by_handle.get(sequence.handle)
@@ -85,4 +89,5 @@ class Outcomes:
             sequence.worst_gap_s = now - sequence.last_token_s
         sequence.last_token_s = now
         if reason is not None:
+            self._statistical.note_end(group, sequence)
             self._running.end(group, sequence, reason, now)

@@ -59,7 +59,7 @@ class Request:
 
     `priority` 0 is the most urgent class. `queue_deadline_s` runs from submit; None waits for ever.
     `inter_token_s` is the gap between tokens that this request may be made to suffer; None is no limit.
-    `statistical` allows a promise of less than the whole future; this scheduler promises it in full all the same.
+    `statistical` allows a promise of less than the whole future, and preemption, where the limits' `overrun` is not 0.
     `fair_key` is opaque; its share of the replica is proportional to `weight`.
     `chain_root` and `kv_context` are the digests that separate cached state (nobody hits across either).
     """

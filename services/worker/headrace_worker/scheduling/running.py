@@ -15,6 +15,8 @@ from headrace_worker.scheduling.request import Sequence, SequenceState
 class RunningSet:
     """Admitted groups by phase: `prefilling` whose prompt is not planned to its end, `decoding` choices after that.
 
+    Of the `statistical` ones some may be `suspended`: they hold nothing until they resume. Their prompt is then
+    prefilled again, and choices that had drawn are `catching_up` until what they had drawn is computed too.
     `events` collects what there is to tell the caller, from here and from the owners that work on this set;
     `live_handles` are those of waiting and running choices.
     """
@@ -22,6 +24,11 @@ class RunningSet:
     def __init__(self, pool: PagePool) -> None:
         self.prefilling: dict[Group, None] = {}
         self.decoding: dict[Sequence, Group] = {}
+        self.catching_up: dict[Sequence, Group] = {}
+        self.statistical: dict[Group, None] = {}
+        self.suspended: dict[Group, None] = {}
+        self.num_preempted = 0
+        self._num_statistical = 0
         self.num_choices = 0
         self._pool = pool
         self.events: list[Event] = []
@@ -41,13 +48,41 @@ class RunningSet:
         self.prefilling[group] = None
         self._groups.setdefault(group.request.response_id, []).append(group)
         self.num_choices += group.request.n
+        if not group.is_hard:
+            self._num_statistical += 1
+            group.order = self._num_statistical
+            self.statistical[group] = None
+
+    def preempt(self, group: Group) -> None:
+        """A statistical request gives back all that it holds. What is in flight for it still counts."""
+        assert not group.is_hard, f"{group.request.response_id} has a hard promise"
+        group.suspend(self._pool)
+        self.prefilling.pop(group, None)
+        for sequence in group.live:
+            self.decoding.pop(sequence, None)
+            self.catching_up.pop(sequence, None)
+        self.suspended[group] = None
+        self.num_choices -= len(group.live)
+        self.num_preempted += 1
+
+    def resume(self, group: Group, hits: list[int]) -> None:
+        """It begins again with its prompt; nothing of it may be in flight."""
+        assert not group.has_rows_in_flight, f"{group.request.response_id} resumes with rows in flight"
+        del self.suspended[group]
+        group.resume(hits)
+        self.prefilling[group] = None
+        self.num_choices += len(group.live)
 
     def fork(self, group: Group) -> None:
         """The prompt is planned to its end; its choices decode from now on."""
         group.fork(self._pool)
         del self.prefilling[group]
         for sequence in group.live:
-            self.decoding[sequence] = group
+            (self.catching_up if sequence.output_ids else self.decoding)[sequence] = group
+
+    def caught_up(self, sequence: Sequence) -> None:
+        """All that it had drawn is planned: it decodes from here on."""
+        self.decoding[sequence] = self.catching_up.pop(sequence)
 
     def end(self, group: Group, sequence: Sequence, reason: str, now: float, accepted_count: int | None = None) -> None:
         """End one choice. No-op if it has ended already: the first ending is the only one."""
@@ -56,7 +91,8 @@ class RunningSet:
         group.end(sequence, self._pool)
         sequence.finish_reason = reason
         self.decoding.pop(sequence, None)
-        self.num_choices -= 1
+        self.catching_up.pop(sequence, None)
+        self.num_choices -= not group.is_suspended
         self.live_handles.discard(sequence.handle)
         if group.announced:
             self._released.append(sequence.handle)
@@ -76,7 +112,8 @@ class RunningSet:
         return released
 
     def _remove(self, group: Group) -> None:
-        self.prefilling.pop(group, None)
+        for phase in (self.prefilling, self.statistical, self.suspended):
+            phase.pop(group, None)
         attempts = self._groups[group.request.response_id]
         attempts.remove(group)
         if not attempts:

@@ -26,6 +26,7 @@ from headrace_worker.scheduling.plan import Plan, StepResult
 from headrace_worker.scheduling.prefix import HashBlock
 from headrace_worker.scheduling.request import Request
 from headrace_worker.scheduling.running import RunningSet
+from headrace_worker.scheduling.statistical import StatisticalClass
 from headrace_worker.scheduling.waiting import WaitingRoom
 
 
@@ -45,10 +46,12 @@ class Scheduler:
         self.running = RunningSet(self.pool)
         fairness = VirtualTokens()
         self.room = WaitingRoom(limits.max_waiting, limits.patience_s, fairness)
-        self._entrance = Entrance(limits, self.room, Admission(limits, self.ledger, hash_block), self.running)
+        self._statistical = StatisticalClass(limits, self.ledger, self.running)
+        admission = Admission(limits, self.ledger, hash_block, self._statistical)
+        self._entrance = Entrance(limits, self.room, admission, self.running)
         self._cancels = Cancels(self._entrance, self.running)
         self._composer = Composer(self.pool, self.running, limits.overlap, limits.depth)
-        self._outcomes = Outcomes(self.pool, self.running, fairness)
+        self._outcomes = Outcomes(self.pool, self.running, fairness, self._statistical)
         self._predictor = predictor
         self._in_flight: deque[tuple[int, tuple[Work, ...]]] = deque()
         self._next_step = 0
@@ -60,7 +63,7 @@ class Scheduler:
 
     @property
     def is_idle(self) -> bool:
-        return not (self._in_flight or self.room or self.running.num_choices)
+        return not (self._in_flight or self.room or self.running.num_choices or self.running.suspended)
 
     def submit(self, request: Request, now: float) -> None:
         """Queue a request, or refuse it by an event. Raises HandleInUse if a live choice has one of its handles."""
@@ -78,9 +81,12 @@ class Scheduler:
         """The next step, or None when nothing can be computed before a result or a new request comes."""
         self._cancels.apply(now)
         self._entrance.expire(now)
+        if self.running.statistical:
+            self._entrance.clear_way(now)
+            self._statistical.secure_step()
         draft = StepDraft()
         self._composer.add_decodes(draft, now)
-        if self.running.prefilling or self.room:
+        if self.running.prefilling or self.room or self.running.catching_up or self.running.suspended:
             self._add_prefills(draft, now)
         if not draft.works:
             return None
@@ -112,6 +118,11 @@ class Scheduler:
     def _add_prefills(self, draft: StepDraft, now: float) -> None:
         """Prompts under way first, in the order they entered; then new ones while there is budget left for them."""
         budget = self._prefill_budget(draft)
+        for sequence in list(self.running.catching_up):
+            if budget <= 0:
+                return
+            if sequence in self.running.catching_up:
+                budget -= self._composer.add_catch_up(draft, sequence, budget, now)
         for group in list(self.running.prefilling):
             if budget <= 0:
                 return
@@ -119,10 +130,13 @@ class Scheduler:
         while budget > 0 and self.room:
             admitted = self._entrance.admit_next(now)
             if admitted is None:
-                return
+                break
             if admitted.live:
                 draft.admitted.append(admitted)
                 budget -= self._composer.add_prefill(draft, admitted, budget, now)
+
+        while budget > 0 and (resumed := self._statistical.resume_next()) is not None:
+            budget -= self._composer.add_prefill(draft, resumed, budget, now)
 
     def _prefill_budget(self, draft: StepDraft) -> int:
         """Prompt tokens of this step: what the decodes leave, within what their inter-token budget allows."""

@@ -55,24 +55,25 @@ class FlakyModel:
 
 class SchedulerMachine(RuleBasedStateMachine):
     @initialize(
-        page_tokens=st.sampled_from([16, 32, 48]),
-        num_pages=st.one_of(st.integers(3, 12), st.integers(3, 40)),
+        pages=st.tuples(st.sampled_from([16, 32, 48]), st.one_of(st.integers(3, 12), st.integers(3, 40))),
         room=st.tuples(st.integers(2, 6), st.integers(1, 8)),
         chunk_pages=st.integers(1, 3),
         depth=st.integers(1, 3),
         overlap=st.booleans(),
         errors=st.booleans(),
+        overrun=st.sampled_from([0.0, 0.05, 0.5]),
     )
     def start(
         self,
-        page_tokens: int,
-        num_pages: int,
+        pages: tuple[int, int],
         room: tuple[int, int],
         chunk_pages: int,
         depth: int,
         overlap: bool,
         errors: bool,
+        overrun: float,
     ) -> None:
+        page_tokens, num_pages = pages
         limits = make_limits(
             page_tokens=page_tokens,
             num_pages=num_pages,
@@ -80,6 +81,7 @@ class SchedulerMachine(RuleBasedStateMachine):
             max_waiting=room[1],
             max_chunk_tokens=page_tokens * chunk_pages,
             overlap=overlap,
+            overrun=overrun,
         )
         # A stalling engine does not overlap: nothing could be on the device for the next step to use.
         self.model = FlakyModel(stalls=not overlap, errors=errors)
@@ -95,6 +97,7 @@ class SchedulerMachine(RuleBasedStateMachine):
         fair_key=st.sampled_from("abc"),
         priority=st.integers(0, 2),
         queue_deadline_s=st.sampled_from([None, 0.05, 1.0]),
+        statistical=st.booleans(),
     )
     def submit(self, start: int, num_prompt: int, fork_at: int, max_output: int, n: int, **fields: object) -> None:
         # Prompts share a stream up to a point of their own, as conversations do.
@@ -166,6 +169,7 @@ class SchedulerMachine(RuleBasedStateMachine):
         for choice, finished in outcome.finished.items():
             alone, got = self.model.alone(outcome, choice), outcome.tokens[choice]
             assert got == alone[: len(got)]
+            assert finished.reason != "kv_exhausted"
             if finished.kind == "incomplete":
                 assert len(got) == outcome.request.max_output
             if finished.kind == "completed" and finished.reason == "stop" and got == alone:
