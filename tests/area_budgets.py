@@ -14,7 +14,7 @@ BUDGETS_S: Mapping[str, float] = {
     "foundation": 120,
     "engine": 120,
     "gpu": 100,
-    "contract": 100,
+    "contract": 130,
     "routing": 140,
     "policy": 100,
     "operations": 50,
