@@ -33,10 +33,12 @@ class QueryTiles:
         kv_lens: Sequence[int],
         first_rows: Sequence[int],
         device: torch.device | str = "cpu",
+        only: Sequence[int] | None = None,
     ) -> "QueryTiles":
-        """Longest walks first: the last programs to end are then short ones."""
+        """Of all sequences, or of `only` some. Longest walks first: the last programs to end are then short ones."""
         tiles = []
-        for sequence, (query_len, kv_len, row) in enumerate(zip(query_lens, kv_lens, first_rows, strict=True)):
+        for sequence in range(len(query_lens)) if only is None else only:
+            query_len, kv_len, row = query_lens[sequence], kv_lens[sequence], first_rows[sequence]
             for start in range(0, query_len, QUERY_TILE):
                 count = min(QUERY_TILE, query_len - start)
                 tiles.append((sequence, row + start, count, kv_len - query_len + start))
