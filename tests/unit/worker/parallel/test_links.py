@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import builtins
+import socket
 import sys
 import types
 from typing import Any
@@ -60,7 +61,7 @@ class FakeNvml(types.ModuleType):
 def test_domains_are_those_of_the_devices_that_the_group_uses(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "pynvml", FakeNvml("pynvml"))
     monkeypatch.setattr(links, "_visible_uuids", lambda num: [str(number) for number in range(2, 2 + num)])
-    monkeypatch.setattr(links.socket, "gethostname", lambda: "node")
+    monkeypatch.setattr(socket, "gethostname", lambda: "node")
     assert read_domains(2) == ("node:0",)
     assert read_domains(4) == ("node:0", "node:4")
 
