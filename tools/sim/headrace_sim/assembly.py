@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import count
+from typing import Any
 
 from headrace_router.prediction import StepCost
 from headrace_sim.fleet import SimFleet, SimPool
@@ -20,7 +21,9 @@ VOCAB = 32_000
 class Options:
     """How a run is done. `shares_prefixes` False skips hashing where no two prompts begin alike: only time is saved.
 
-    `drain`: go on after the last arrival until every request has ended.
+    `drain`: go on after the last arrival until every request has ended. The rest are policies that production does not
+    have, to compare with: `queue_first` lets a request wait for its whole TTFT budget whatever its prompt takes,
+    `static_batching` admits a batch only when the last one has ended.
     """
 
     seed: int = 0
@@ -29,11 +32,15 @@ class Options:
     cache_blind: bool = False
     sample_s: float = 1.0
     drain: bool = True
+    queue_first: bool = False
+    static_batching: bool = False
 
 
 def make_of(pool: SimPool, options: Options) -> Make:
     """The replicas of a pool."""
     settings = pool.settings
+    # A scheduler without the statistical class has no such limit.
+    more: dict[str, Any] = {"overrun": pool.section.overrun} if pool.section.overrun else {}
     limits = Limits(
         num_pages=pool.num_pages,
         vocab_size=VOCAB,
@@ -44,10 +51,12 @@ def make_of(pool: SimPool, options: Options) -> Make:
         max_step_tokens=settings.max_batch_tokens,
         max_chunk_tokens=settings.max_chunk_tokens,
         end_token_ids=frozenset({END_ID}),
+        **more,
     )
     timer = StepTimer(pool.roofline, pool.section.host_ms / 1000)
     hash_function = hash_block if options.shares_prefixes else _all_differ()
-    return Make(limits, timer, hash_function, prior_model(pool.roofline), options.fast_forward)
+    predictor = prior_model(pool.roofline)
+    return Make(limits, timer, hash_function, predictor, options.fast_forward, options.static_batching)
 
 
 def cost_of(pool: SimPool) -> StepCost:

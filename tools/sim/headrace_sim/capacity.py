@@ -50,7 +50,7 @@ def _alone(fleet: SimFleet, pool: str) -> SimFleet:
     """One replica, nothing else, no faults, no scaling."""
     found = fleet.pools[pool]
     settings = replace(found.settings, min=1, max=1, warm_reserve=0)
-    single = replace(found, settings=settings, section=replace(found.section, scaling=None))
+    single = replace(found, settings=settings, section=replace(found.section, scaling=None, initial=1))
     return SimFleet(fleet.fleet, {pool: single}, SimulationSection())
 
 

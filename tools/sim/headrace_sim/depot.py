@@ -41,7 +41,7 @@ class Depot:
             devices = tuple(range(nodes.devices))
             names = [f"node-{index}" for index in range(nodes.count)]
             self._hosts = {name: Host(name, (Domain("0", devices, devices),)) for name in names}
-        self.targets: dict[str, int] = {name: pool.settings.min for name, pool in pools.items()}
+        self.targets = {name: pool.num_initial for name, pool in pools.items()}
         self.entries: dict[str, Entry] = {}
         self.past: list[Replica] = []
         self.num_starts = 0

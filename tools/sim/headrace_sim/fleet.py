@@ -60,6 +60,9 @@ class PoolSection:
     kv: str | None = setting(None, "what KV is stored as; nothing: the pool's precision")
     runtime_reserve_gib: float = setting(4.0, "memory of each device that is not for KV", minimum=0, maximum=1000)
     host_ms: float = setting(0.0, "time of the host in each step", minimum=0, maximum=1000)
+    front_ms: float = setting(0.0, "time of a request outside the engine: HTTP, tokens", minimum=0, maximum=60_000)
+    overrun: float = setting(0.0, "overrun probability of the statistical class; 0: off", minimum=0, maximum=0.9999)
+    initial: int | None = setting(None, "replicas that are ready when it begins; nothing: min", minimum=0)
     scaling: ScalingSection | None = setting(None, "scale between min and max")
 
 
@@ -107,6 +110,11 @@ class SimPool:
     def max_sequence_tokens(self) -> int:
         context = self.settings.max_context_tokens or self.roofline.shape.max_context
         return min(context, self.settings.max_sequence_tokens or context)
+
+    @property
+    def num_initial(self) -> int:
+        """Replicas that are ready when a run begins."""
+        return self.settings.min if self.section.initial is None else self.section.initial
 
     @property
     def start_up_s(self) -> float:

@@ -39,6 +39,7 @@ class Make:
     hash_block: HashBlock
     predictor: StepTimePredictor | None = None
     fast_forward: bool = False
+    static_batching: bool = False
 
 
 @dataclass(slots=True)
@@ -85,11 +86,15 @@ class Replica:
         self._step: _Step | None = None
         self._num_plans = 0
         self._wake_s = float("inf")
+        self._next_batch: list[Request] = []
 
     def submit(self, job: Job, request: Request) -> None:
         """Queue a job; a refusal at the door is told before this returns."""
         job.replica_id = self.id
         self.jobs[request.handle] = job
+        if self.make.static_batching and not self.scheduler.is_idle:
+            self._next_batch.append(request)
+            return
         self.scheduler.submit(request, self._clock.now)
         if request.handle not in self.scheduler.running.live_handles:
             self._tell(self.scheduler.take_events())
@@ -125,6 +130,11 @@ class Replica:
         if self._step is not None or self.state == "gone":
             return
         now = self._clock.now
+        if self._next_batch and self.scheduler.is_idle:
+            most = self.make.limits.max_running
+            batch, self._next_batch = self._next_batch[:most], self._next_batch[most:]
+            for request in batch:
+                self.scheduler.submit(request, now)
         plan = self.scheduler.plan(now)
         if self.scheduler.running.events:
             self._tell(self.scheduler.take_events())
@@ -139,7 +149,7 @@ class Replica:
         chunks: list[tuple[int, int]] = []
         num_decodes = num_context = 0
         for row in plan.rows:
-            if row.output_index:
+            if row.samples and len(row.token_ids) == 1:
                 num_decodes += 1
                 num_context += row.start + len(row.token_ids)
             else:

@@ -37,9 +37,16 @@ class Seat:
 class Router:
     """All routers in one: they see the same reports. `draws` makes ties deterministic by seed."""
 
-    def __init__(self, clock: Clock, draws: Random, prefixes: PrefixMap | None, is_cache_blind: bool = False) -> None:
+    def __init__(
+        self,
+        clock: Clock,
+        draws: Random,
+        prefixes: PrefixMap | None,
+        is_cache_blind: bool = False,
+        is_queue_first: bool = False,
+    ) -> None:
         self._clock, self._draws, self._prefixes = clock, draws, prefixes
-        self._is_cache_blind = is_cache_blind
+        self._is_cache_blind, self._is_queue_first = is_cache_blind, is_queue_first
         self._seats: dict[str, OrderedDict[str, Seat]] = {}
         self._in_flight = InFlight()
         self._num_decisions = 0
@@ -70,6 +77,8 @@ class Router:
 
     def wait_s(self, ask: Ask, choice: Choice, left_s: float) -> float | None:
         """The queue deadline at the picked replica; None if the prompts ahead take longer, wherever it went."""
+        if self._is_queue_first:
+            return left_s or ask.budget.ttft_s
         views = (each.view for each in choice.candidates if each.parts)
         if not any(view.queue_s <= _deadline_s(ask, view, left_s) for view in views):
             return None

@@ -7,7 +7,7 @@ requests and tokens in the books, pages in every scheduler.
 """
 
 from array import array
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from random import Random
 
@@ -66,7 +66,9 @@ class Simulation:
             for name, slo in fleet.fleet.classes.items()
         }
         prefixes = prefix_map(fleet) if options.shares_prefixes else None
-        self.router = Router(self.clock, Random(f"draws/{options.seed}"), prefixes, options.cache_blind)
+        self.router = Router(
+            self.clock, Random(f"draws/{options.seed}"), prefixes, options.cache_blind, options.queue_first
+        )
         self.quotas = Quotas(fleet.fleet.tenants)
         self._makes = {name: make_of(pool, options) for name, pool in fleet.pools.items()}
         self._costs = {name: cost_of(pool) for name, pool in fleet.pools.items()}
@@ -84,10 +86,14 @@ class Simulation:
         self._blind_until_s = 0.0
         self._arrivals: Iterator[Arrival] = iter(())
         self._is_over = False
+        self._on_closed: Callable[[Job], Arrival | None] | None = None
 
-    def run(self, arrivals: Iterable[Arrival]) -> Outcome:
-        """To the end of the last request (or the last arrival)."""
-        self._arrivals = iter(arrivals)
+    def run(self, arrivals: Iterable[Arrival], on_closed: Callable[[Job], Arrival | None] | None = None) -> Outcome:
+        """To the end of the last request (or the last arrival).
+
+        `on_closed` makes a closed loop: what it returns for a request that ended arrives next.
+        """
+        self._arrivals, self._on_closed = iter(arrivals), on_closed
         self.depot.start_initial()
         self._next_arrival()
         for fault in self.fleet.section.faults:
@@ -111,6 +117,9 @@ class Simulation:
 
     def _arrive(self, arrival: Arrival) -> None:
         self._next_arrival()
+        self._enter(arrival)
+
+    def _enter(self, arrival: Arrival) -> None:
         if arrival.model not in self.fleet.fleet.models:
             arrival = arrival._replace(model=self._only_model(arrival.model))
         job = Job(arrival, self._class_of(arrival), num_left=arrival.num_output)
@@ -125,7 +134,11 @@ class Simulation:
             self._refuse(job, reason, settles=False)
             return
         job.prompt_ids = self._table.ids(arrival.segments)
-        self._route(job)
+        front_s = max(pool.section.front_ms for pool in self._pools_of(arrival.model)) / 1000
+        if front_s:
+            self.clock.after(front_s, self._route, job)
+        else:
+            self._route(job)
 
     def _route(self, job: Job) -> None:
         ask, now = self._ask(job), self.clock.now
@@ -190,6 +203,8 @@ class Simulation:
         job.prompt_ids = _NO_IDS
         self._num_pending -= 1
         self.books.end(job, self._column(job))
+        if self._on_closed is not None and (following := self._on_closed(job)) is not None:
+            self.clock.at(following.at_s, self._enter, following)
 
     # Replicas
 
@@ -213,7 +228,7 @@ class Simulation:
             oldest_wait_s=lambda: self._oldest_wait_s(pool.name),
             num_held=lambda: len(room),
             replicas=lambda: self.depot.of(pool.name),
-            state=ScaleState(pool.settings.min),
+            state=ScaleState(pool.num_initial),
         )
 
     def _oldest_wait_s(self, pool: str) -> float:

@@ -1,0 +1,35 @@
+"""`python -m headrace_sim.experiments NAME [--write FOLDER]`: one comparison of policies, as a Markdown report."""
+
+import argparse
+import gc
+import sys
+from collections.abc import Sequence
+from importlib import import_module
+from pathlib import Path
+
+NAMES = {
+    "queue-budget": "queue first or first token first, at 700 ms",
+    "admission": "future reserve, statistical or optimistic",
+    "batching": "static or continuous",
+    "chunking": "whole or chunked prefill",
+    "routing": "cache-blind or prefix-aware",
+    "scaling": "reactive, forecast and reserve",
+}
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(prog="python -m headrace_sim.experiments", description="Policies compared.")
+    parser.add_argument("name", choices=NAMES, metavar="NAME", help=", ".join(f"{k} ({v})" for k, v in NAMES.items()))
+    parser.add_argument("--write", metavar="FOLDER", help="write NAME.md there")
+    flags = parser.parse_args(arguments)
+    gc.set_threshold(200_000, 50, 50)
+    module = import_module(f"headrace_sim.experiments.{flags.name.replace('-', '_')}")
+    text = module.report().to_markdown(flags.name)
+    print(text)
+    if flags.write:
+        (Path(flags.write) / f"{flags.name}.md").write_text(text, encoding="utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
