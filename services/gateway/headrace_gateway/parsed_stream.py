@@ -53,22 +53,20 @@ class ParsedStream:
         prepared = session.prepared
         parsers = [prepared.parser() for _ in range(prepared.bounds.n)]
         self._choices = [_Choice(parser) for parser in parsers if parser is not None]
+        self._is_plain = not self._choices  # nothing is to be split, now and for good
 
-    def batches(self) -> Batches:
-        """Events as the session gives them together."""
-        return self._parsed() if self._choices else self._session.batches()
+    async def batches(self) -> Batches:
+        """Everything the client sees, in order, ending with the one terminal; together what is there already."""
+        session = self._session
+        session.begin()
+        while not session.is_over:
+            await session.ready()
+            yield self._parse(session.take())
 
-    async def _parsed(self) -> Batches:
-        is_plain = False
-        async for batch in self._session.batches():
-            if is_plain and batch[0].sequence_number == self._number:
-                self._number += len(batch)
-                yield batch
-                continue
-            yield self._parse(batch)
-            is_plain = is_plain or all(choice.is_plain for choice in self._choices)
-
-    def _parse(self, batch: Sequence[ClientEvent]) -> list[ParsedEvent]:
+    def _parse(self, batch: Sequence[ClientEvent]) -> Sequence[ParsedEvent]:
+        if self._is_plain and batch[0].sequence_number == self._number:
+            self._number += len(batch)
+            return batch
         parsed: list[ParsedEvent] = []
         for event in batch:
             match event:
@@ -80,6 +78,7 @@ class ParsedStream:
                     parsed.append(replace(event, sequence_number=self._next(), reason=choice.reason(event.reason)))
                 case _:
                     parsed.append(replace(event, sequence_number=self._next()))
+        self._is_plain = all(choice.is_plain for choice in self._choices)
         return parsed
 
     def _split(self, event: outputs.Delta) -> Sequence[ParsedEvent]:

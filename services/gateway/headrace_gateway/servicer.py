@@ -90,10 +90,9 @@ class _Written:
             case outputs.Created():
                 message.created.CopyFrom(_created(self._session))
             case outputs.ChoiceFinished():
-                finished = pb.ChoiceFinished(
-                    choice=event.choice, reason=event.reason, num_output_tokens=event.num_tokens
-                )
-                message.choice_finished.CopyFrom(finished)
+                finished = message.choice_finished
+                finished.choice, finished.reason, finished.stop = event.choice, event.reason, event.stop
+                finished.num_output_tokens = event.num_tokens
             case outputs.Terminal():
                 _set_terminal(message, event, self._stream.num_reasoning_tokens)
         return message

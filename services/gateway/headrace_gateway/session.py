@@ -1,11 +1,12 @@
 """The shell around one response's state machine: carries out what the machine asks, and tells it what happened.
 
-Holds no rule of the contract: those are in `lifecycle`. One session has one consumer, who iterates `batches`.
+Holds no rule of the contract: those are in `lifecycle`. One session has one consumer, who waits until it is `ready`
+and then takes what is there, until `is_over`.
 """
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterable
+from collections.abc import Callable, Coroutine, Iterable
 from dataclasses import replace
 from time import monotonic  # of the same origin as the loop's clock, which may count whole milliseconds
 from typing import Any
@@ -29,13 +30,14 @@ ClientEvent = outputs.Created | outputs.Delta | outputs.ChoiceFinished | outputs
 
 
 class Session:
-    """One response from admission to settlement. `batches` raises HeadraceError if it ends before `created`."""
+    """One response from admission to settlement. `take` raises HeadraceError if it ends before `created`."""
 
     def __init__(
         self, response_id: str, prepared: Prepared, services: Services, terms: Terms, arrival: Arrival
     ) -> None:
         self.response_id, self.prepared = response_id, prepared
         self.buffered_bytes = 0
+        self.is_over = False
         self._services = services
         self._loop = asyncio.get_running_loop()
         self._machine = Response(terms, self._loop.time())
@@ -63,37 +65,27 @@ class Session:
 
     # ---- the consumer ------------------------------------------------------------------------------------------------
 
-    async def batches(self) -> AsyncIterator[list[ClientEvent]]:
-        """Everything the client sees, in order, ending with the one terminal; together what is there already.
-
-        Created comes alone.
-        """
+    def begin(self) -> None:
+        """Starts it, once."""
         self._services.sessions.started(self)
         self.feed(events.Start())
-        await self._something()
-        created = self._queue.popleft()
-        if isinstance(created, outputs.Refusal):
-            self._meter.refused(created)
-            self._finish()
-            raise messages.refusal_error(created)
-        yield [created]
-        while True:
-            await self._something()
-            batch = self._take()
-            is_last = isinstance(batch[-1], outputs.Terminal)
-            if is_last:
-                self._finish()
-            yield batch
-            if is_last:
-                return
 
-    async def _something(self) -> None:
+    async def ready(self) -> None:
+        """Waits until there is something to take."""
         while not self._queue:
             self._awaited = self._loop.create_future()
             await self._awaited
 
-    def _take(self) -> list[ClientEvent]:
-        """What waits, and is not counted as waiting any more."""
+    def take(self) -> list[ClientEvent]:
+        """What the client sees next, in order, not counted as waiting any more. Created comes first and alone."""
+        first = self._queue[0]
+        if isinstance(first, outputs.Refusal):
+            self._meter.refused(first)
+            self._finish()
+            raise messages.refusal_error(first)
+        if isinstance(first, outputs.Created):
+            self._queue.popleft()
+            return [first]
         batch: list[Any] = []
         num_chars = 0
         while self._queue and num_chars < _MAX_BATCH_CHARS:
@@ -104,6 +96,9 @@ class Session:
         if num_chars:
             self._services.buffers.shrank(self, num_chars)
             self._meter.text(monotonic())
+        if isinstance(batch[-1], outputs.Terminal):
+            self.is_over = True
+            self._finish()
         if self._num_dropped:
             batch = [_numbered(event, event.sequence_number - self._num_dropped) for event in batch]
         return batch

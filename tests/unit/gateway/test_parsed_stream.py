@@ -1,6 +1,5 @@
 """Events with their text split into channels: numbered without gaps, tokens and log-probabilities where they belong."""
 
-from collections.abc import AsyncIterator
 from types import SimpleNamespace
 from typing import Any
 
@@ -25,10 +24,18 @@ class FakeSession:
         make = (lambda: None) if style is None else (lambda: style.parser(TOOLS, inside_thought=False))
         self.prepared = SimpleNamespace(parser=make, bounds=SimpleNamespace(n=1))
 
-    async def batches(self) -> AsyncIterator[list[Any]]:
-        yield self._events[:1]
-        for start in range(1, len(self._events), 2):
-            yield self._events[start : start + 2]
+        self._at = 0
+
+    def begin(self) -> None: ...
+    async def ready(self) -> None: ...
+
+    def take(self) -> list[Any]:
+        start, self._at = self._at, self._at + (2 if self._at else 1)
+        return self._events[start : self._at]
+
+    @property
+    def is_over(self) -> bool:
+        return self._at >= len(self._events)
 
 
 def events_of(*texts: str, reason: str = "stop", logprobs: bool = False) -> list[Any]:

@@ -63,7 +63,7 @@ class App:
         self._front, self._health, self._max_body_bytes = front, health, max_body_bytes
 
     def build(self) -> Starlette:
-        routes = [Route(path, self._endpoint(api).handle, methods=["POST"]) for path, api in GENERATING.items()]
+        routes = [Route(path, self._endpoint(api), methods=["POST"]) for path, api in GENERATING.items()]
         return Starlette(
             routes=[
                 *routes,

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
+from starlette.types import Receive, Scope, Send
 
 from headrace_gateway.arrival import Arrival
 from headrace_gateway.front import Front, named
@@ -28,7 +29,12 @@ class Endpoint:
     def __init__(self, front: Front, api: Api, max_body_bytes: int) -> None:
         self._front, self._api, self._max_body_bytes = front, api, max_body_bytes
 
-    async def handle(self, request: Request) -> Response:
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        request = Request(scope, receive)
+        response = await self._handle(request)
+        await response(scope, receive, send)
+
+    async def _handle(self, request: Request) -> Response:
         arrival = Arrival.now(request.headers)
         try:
             await self._front.identify(credential(request))
