@@ -3,6 +3,8 @@
 import asyncio
 import json
 
+import httpx
+
 from headrace_cli.client import AsyncClient
 from tests.integration.platform.running_platform import Platform
 
@@ -15,6 +17,19 @@ async def ask(client: AsyncClient) -> str:
         return await stream.text()
 
 
+async def post(client: httpx.AsyncClient) -> str:
+    """How one request over HTTP fared: its text, the code of its error, or that nobody was there."""
+    body = {"model": "scripted", "messages": [{"role": "user", "content": "hi"}]}
+    try:
+        answer = await client.post("/v1/chat/completions", json=body)
+    except httpx.TransportError:
+        return "nobody"
+    if answer.status_code == 200:
+        return str(answer.json()["choices"][0]["message"]["content"])
+    assert answer.status_code == 503 and "retry-after" in answer.headers
+    return str(answer.json()["error"]["code"])
+
+
 async def test_clients_that_wait_for_ready_survive_a_restart(platform: Platform) -> None:
     async with platform.async_client() as client:
         assert await ask(client) == "hi"
@@ -23,11 +38,15 @@ async def test_clients_that_wait_for_ready_survive_a_restart(platform: Platform)
         while (await anext(events)).WhichOneof("event") != "delta":
             pass
         restart = asyncio.create_task(asyncio.to_thread(platform.headrace, "restart", "gateway"))
-        asked = []
-        while not restart.done():
-            asked.append(asyncio.create_task(ask(client)))
-            await asyncio.wait([restart], timeout=0.1)
+        asked, fared = [], []
+        headers = {"authorization": f"Bearer {platform.api_key}"}
+        async with httpx.AsyncClient(base_url=platform.http, headers=headers, trust_env=False) as http:
+            while not restart.done():
+                asked.append(asyncio.create_task(ask(client)))
+                fared.append(await post(http))
+                await asyncio.wait([restart], timeout=0.1)
         assert (await restart).returncode == 0
         assert await running.text() == "a" + "x" * 40, "what ran when it began to stop runs to its end"
         answers = await asyncio.gather(*asked, ask(client))
     assert len(answers) > 10 and set(answers) == {"hi"}
+    assert "draining" in fared and fared[-1] != "draining"
