@@ -1,0 +1,242 @@
+"""`make bench-simulator`: how fast the simulator is, how near to measured runs, and what its scaler keeps in a burst.
+
+Speeds are seconds simulated over seconds of CPU on one core, the drain after the last arrival counted as cost only.
+`--large` adds the run of 1,000 replicas (an hour or more), `--day-share` runs the four hours of the burst at a
+higher share. Accuracy: end-to-end H100 runs that nothing was fitted on, as closed loops through the whole simulator.
+"""
+
+import argparse
+import csv
+import gc
+import resource
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import yaml
+
+from benchmarks.report import Figure, write
+from headrace_sim.assembly import Options
+from headrace_sim.closed_loop import ClosedLoop
+from headrace_sim.experiments.scaling import Found, Policy, compare, servegen_day_nine
+from headrace_sim.fleet import SimFleet, parse_fleet
+from headrace_sim.report import to_json
+from headrace_sim.simulation import Outcome, Simulation
+from headrace_workload.arrivals import Phase
+from headrace_workload.generate import generate
+from headrace_workload.lengths import Uniform
+from headrace_workload.presets import PRESETS
+from headrace_workload.spec import Workload, read_workload
+
+HERE = Path(__file__).parent
+FLEET = HERE.parent / "examples" / "simulation" / "chat-burst.yaml"
+ROWS = HERE / "data" / "roofline" / "h100_end_to_end.csv"
+SPEED_S = 30.0
+RPS = 360.0
+LARGE_REPLICAS, LARGE_RPS, LARGE_S = 1000, 10_000.0, 300.0
+# Not fitted: what an HTTP server, a tokenizer and the host's part of a step are known to take.
+FRONT_MS, HOST_MS = 5.0, 0.5
+KNEE = 4.0
+DAY_SHARE = 0.025
+RESERVE = Policy("forecast + reserve", reserve=1, quantile=0.9, down_after_s=660)
+POLICIES = (Policy("clairvoyant", knows=True, down_after_s=60), Policy("reactive"), RESERVE)
+
+
+@dataclass(frozen=True)
+class Timed:
+    """A run, its CPU seconds and its JSON."""
+
+    outcome: Outcome
+    cpu_s: float
+    summary: dict[str, Any]
+
+
+def run_timed(fleet: SimFleet, workload: Workload, fast_forward: bool) -> Timed:
+    started = time.process_time()
+    options = Options(1, fast_forward, shares_prefixes=False)
+    outcome = Simulation(fleet, options).run(generate(workload, 1))
+    cpu_s = time.process_time() - started
+    return Timed(outcome, cpu_s, to_json(outcome))
+
+
+def chat(rps: float, for_s: float) -> Workload:
+    """The mix of chat-burst at one rate."""
+    return replace(read_workload(PRESETS["chat-burst"]), phases=(Phase(for_s, rps, rps),))
+
+
+def speed_figures() -> list[Figure]:
+    fleet = parse_fleet(FLEET.read_text())
+    exact, fast = (run_timed(fleet, chat(RPS, SPEED_S), fast_forward) for fast_forward in (False, True))
+    worst, name = max(_differences(exact.summary, fast.summary))
+    shown = f"64 replicas at {RPS:g} rps for {SPEED_S:g} s"
+    return [
+        Figure(f"{shown}, every step planned: times real time", SPEED_S / exact.cpu_s, 5, "at least"),
+        Figure(f"{shown}, fast-forward: times real time", SPEED_S / fast.cpu_s, 50, "at least"),
+        Figure("fast-forward against every step, same seed: worst difference", worst, 0.02, baseline=name),
+    ]
+
+
+def _differences(exact: dict[str, Any], fast: dict[str, Any]) -> list[tuple[float, str]]:
+    """Relative differences of means and of what was served."""
+    found = []
+    for mine, theirs in zip(exact["slo"], fast["slo"], strict=True):
+        for name in ("ttft_s", "inter_token_s"):
+            difference = abs(theirs[name]["mean"] / mine[name]["mean"] - 1)
+            found.append((difference, f"mean {name} of {mine['model']}"))
+        found.append((abs(theirs["attainment"] - mine["attainment"]), f"attainment of {mine['model']}"))
+    for name in ("useful_tokens_per_s", "goodput_tokens_per_s", "engine_steps"):
+        found.append((abs(fast[name] / exact[name] - 1), name))
+    return found
+
+
+def large_figures(is_wanted: bool) -> list[Figure]:
+    name = f"{LARGE_REPLICAS:,} replicas at {LARGE_RPS:,.0f} rps for {LARGE_S:g} s"
+    if not is_wanted:
+        reason = "takes an hour: python -m benchmarks.simulator --large"
+        return [
+            Figure(f"{name}: CPU minutes", None, 30, reason=reason),
+            Figure(f"{name}: peak memory, GiB", None, 4, reason=reason),
+        ]
+    value = yaml.safe_load(FLEET.read_text())
+    value["pools"]["fast"]["min"], value["pools"]["deep"]["min"] = 600, 400
+    timed = run_timed(parse_fleet(yaml.safe_dump(value)), chat(LARGE_RPS, LARGE_S), True)
+    peak_gib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
+    return [
+        Figure(f"{name}: CPU minutes", timed.cpu_s / 60, 30),
+        Figure(f"{name}: peak memory, GiB", peak_gib, 4),
+    ]
+
+
+@dataclass(frozen=True)
+class Row:
+    """One measured run and the same load simulated; TTFT is the mean over its requests."""
+
+    tensor: int
+    num_prompt: int
+    num_output: int
+    concurrency: int
+    ttft_s: float
+    simulated_s: float
+
+    @property
+    def error(self) -> float:
+        return self.simulated_s / self.ttft_s - 1
+
+
+def accuracy_figures() -> list[Figure]:
+    """Lengths are uniform in 0.8 to 1.0 of nominal, ten requests a user, all users at once: as that benchmark does."""
+    with ROWS.open() as lines:
+        rows = [_row({key: float(value) for key, value in run.items()}) for run in csv.DictReader(lines)]
+    for row in rows:
+        print(
+            f"tp{row.tensor} {row.num_prompt:5d}/{row.num_output:<5d} {row.concurrency:3d} users: TTFT "
+            f"{row.ttft_s * 1e3:7.0f} ms measured, {row.simulated_s * 1e3:7.0f} simulated ({row.error:+.0%})"
+        )
+    gated = [abs(row.error) for row in rows if row.concurrency <= 16]
+    knees = [_knee(rows, kind, "ttft_s") == _knee(rows, kind, "simulated_s") for kind in _kinds(rows)]
+    return [
+        Figure(f"TTFT at up to 16 users, {len(gated)} H100 runs: worst error", max(gated), 0.30),
+        Figure(f"TTFT at up to 16 users, {len(gated)} H100 runs: median error", median(gated)),
+        Figure("users at which KV runs out (or none), same as measured: of 9", sum(knees), 9, "at least"),
+    ]
+
+
+def _row(run: dict[str, float]) -> Row:
+    prompt, output, users = (int(run[name]) for name in ("isl", "osl", "concurrency"))
+    pool = {
+        "model": "m",
+        "device": "cuda",
+        "card": "h100-80gib",
+        "precision": "bfloat16",
+        "tp": int(run["tp_size"]),
+        "max_context_tokens": 32768,
+        "max_batch_tokens": 8448,
+        "max_chunk_tokens": 8192,
+        "max_waiting": 4096,
+    }
+    # 90 % of HBM for the engine, less its workspace of about 2 GiB.
+    section = {"weights": "fp8", "host_ms": HOST_MS, "front_ms": FRONT_MS, "runtime_reserve_gib": 10}
+    value = {
+        "models": {"m": {"source": "hf:org/name@main"}},
+        "pools": {"p": pool},
+        "classes": {"c": {"ttft_ms": 86_400_000, "max_queue_ms": 86_400_000, "default": True}},
+        "simulation": {"models": {"m": {"shape": "llama-3.1-70b"}}, "pools": {"p": section}},
+    }
+    lengths = Uniform(int(0.8 * prompt), prompt), Uniform(int(0.8 * output), output)
+    loop = ClosedLoop("m", *lengths, num_users=users, num_requests=10 * users)
+    simulation = Simulation(parse_fleet(yaml.safe_dump(value)), Options(shares_prefixes=False))
+    column = simulation.run(loop.first(), loop.after).books.columns["m", "c"]
+    simulated_s = sum(column.ttft_s) / len(column.ttft_s)
+    return Row(int(run["tp_size"]), prompt, output, users, run["ttft_ms"] / 1e3, simulated_s)
+
+
+def _kinds(rows: list[Row]) -> list[tuple[int, int, int]]:
+    return sorted({(row.tensor, row.num_prompt, row.num_output) for row in rows})
+
+
+def _knee(rows: list[Row], kind: tuple[int, int, int], field: str) -> int | None:
+    """The first concurrency at which doubling the users made TTFT more than `KNEE` times as long."""
+    mine = [row for row in rows if (row.tensor, row.num_prompt, row.num_output) == kind]
+    mine.sort(key=lambda row: row.concurrency)
+    for before, after in pairwise(mine):
+        if getattr(after, field) > KNEE * getattr(before, field):
+            return after.concurrency
+    return None
+
+
+def burst_figures(share: float) -> list[Figure]:
+    workload = servegen_day_nine(share, folder=HERE / "data" / "servegen")
+    found = compare(workload, POLICIES, most=200)
+    clairvoyant, reactive, reserve = found
+    name = f"ServeGen day 9, 17:00-21:00 at 1/{1 / share:g} of its rate, 120 s to start"
+    return [
+        Figure(f"{name}: TTFT attainment, forecast + reserve", reserve.attainment, 0.99, "at least", _words(reserve)),
+        Figure(
+            f"{name}: GPU hours of clairvoyant, forecast + reserve",
+            reserve.gpu_hours / clairvoyant.gpu_hours,
+            1.25,
+            baseline=f"clairvoyant {_words(clairvoyant)}",
+        ),
+        Figure(f"{name}: TTFT attainment, reactive", reactive.attainment, baseline=_words(reactive)),
+        Figure(f"{name}: GPU hours of clairvoyant, reactive", reactive.gpu_hours / clairvoyant.gpu_hours),
+    ]
+
+
+def _words(found: Found) -> str:
+    return f"{found.attainment:.2%} attained, {found.gpu_hours:.1f} GPU hours, {found.starts} starts"
+
+
+def live_figures() -> list[Figure]:
+    reason = "a live run of the same workload on the CPU stack is not part of this command yet"
+    return [
+        Figure("live CPU stack, same workload: worst error of medians", None, 0.20, reason=reason),
+        Figure("live CPU stack, same workload: worst error of p90", None, 0.35, reason=reason),
+    ]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--large", action="store_true", help="also 1,000 replicas at 10,000 rps (an hour)")
+    parser.add_argument("--day-share", type=float, default=DAY_SHARE, help=f"share of the burst's rate ({DAY_SHARE})")
+    parser.add_argument("--only", choices=("speed", "accuracy", "burst"), help="one part, nothing written")
+    flags = parser.parse_args()
+    gc.set_threshold(200_000, 50, 50)
+    parts: dict[str, Callable[[], list[Figure]]] = {
+        "speed": speed_figures,
+        "accuracy": accuracy_figures,
+        "burst": lambda: burst_figures(flags.day_share),
+    }
+    if flags.only:
+        for figure in parts[flags.only]():
+            print(f"{'ok' if figure.ok else 'NO'}  {figure.figure}: {figure.measured}  ({figure.baseline or ''})")
+        return
+    figures = [figure for part in parts.values() for figure in part()]
+    write("simulator", [*figures, *large_figures(flags.large), *live_figures()], "CPU time of one core")
+
+
+if __name__ == "__main__":
+    main()
