@@ -20,7 +20,7 @@ BUDGETS_S: Mapping[str, float] = {
     "operations": 50,
     "simulator": 50,
     "split": 40,
-    "deployment": 25,
+    "deployment": 60,
 }
 
 # The longest matching path decides. A line may name a directory or one file.

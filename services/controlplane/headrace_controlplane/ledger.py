@@ -18,9 +18,11 @@ from headrace_controlplane.revisions import Standing
 from headrace_controlplane.store import Store, Version
 from headrace_controlplane.trials import Trial, Trials
 from headrace_controlplane.vault import Vault
+from headrace_kit import telemetry
 from headrace_kit.errors import HeadraceError
 
 log = logging.getLogger(__name__)
+_version = telemetry.gauge("fleet_version", "Newest version of the fleet file")
 
 
 @dataclass(frozen=True)
@@ -204,6 +206,7 @@ class Ledger:
     def _recover(self, newest: Version) -> None:
         fleet, stored = parse(self._store.file(newest.file_hash)), self._store.sections(newest.version)
         self.current = Current(newest, fleet, stored, sections.served_in(stored))
+        _version.set(self.version)
         # Another release of ours may build other bytes: a version never changes, so those are a new one.
         if self._build(fleet) != stored:
             self._republish("recover", f"rebuilt version {newest.version}", self.current)
@@ -242,6 +245,7 @@ class Ledger:
             self.trials.forget_changes()
             raise
         self.current = Current(row, draft.fleet, built, sections.served_in(built))
+        _version.set(self.version)
         log.info("version_published", extra={"version": row.version, "kind": row.kind, "comment": row.comment})
         self.changed.set()
         self.changed = asyncio.Event()

@@ -18,6 +18,7 @@ from headrace_kit.lifecycle import backoff_s
 log = logging.getLogger(__name__)
 S = TypeVar("S", bound=Message)
 _failures = telemetry.counter("config_reload_failures_total", "Snapshots that were refused, from the wire or the disk")
+_version = telemetry.gauge("snapshot_version", "Version of the fleet snapshot in force")
 
 
 class SnapshotClient(Generic[S]):
@@ -93,6 +94,7 @@ class SnapshotClient(Generic[S]):
         except (ValueError, DecodeError) as error:
             return self._refused(snapshot.version, str(error) or type(error).__name__)
         self.version = snapshot.version
+        _version.set(self.version)
         logs.set_process_fields(snapshot_version=self.version)
         log.info("snapshot_applied")
         self._first.set()
