@@ -57,6 +57,8 @@ def build_engine(
             max_chunk_tokens=config.max_chunk_tokens,
             end_token_ids=description.end_token_ids,
             depth=description.depth,
+            overlap=description.overlap,
+            overrun=config.statistical_overrun,
         )
     except LimitsError as error:
         raise ConfigError(error.field, error.detail) from error

@@ -73,6 +73,17 @@ class WorkerConfig:
     max_running: int = field(default=256, metadata=_help("most sequences that run at once"))
     max_batch_tokens: int = field(default=1024, metadata=_help("most tokens in one engine step"))
     max_chunk_tokens: int = field(default=512, metadata=_help("most prompt tokens in one engine step"))
+    overlap: Literal["auto", "on", "off"] = field(
+        default="auto",
+        metadata=_help("plan and launch a step while the one before it runs; auto: on for one GPU, where it gains"),
+    )
+    statistical_overrun: float = field(
+        default=0.0,
+        metadata=_help(
+            "chance, up to 0.5, that statistical requests together outgrow the pages they were admitted on, "
+            "so that some are preempted; 0: their whole future is promised, too"
+        ),
+    )
     deterministic: bool = field(
         default=False, metadata=_help("batch-invariant arithmetic: the same bits alone or in any batch")
     )
@@ -129,7 +140,17 @@ class WorkerConfig:
             raise ConfigError("drain_s", f"must not be negative, is {self.drain_s}")
         if self.engine == "torch" and not self.source:
             raise ConfigError("source", "the torch engine needs weights")
+        if not 0 <= self.statistical_overrun <= 0.5:
+            raise ConfigError("statistical_overrun", f"must be from 0 to 0.5, is {self.statistical_overrun}")
+        if self.overlap == "on" and (self.engine == "scripted" or self.tp * self.pp > 1):
+            raise ConfigError("overlap", "needs the torch engine on one rank: the drawn tokens stay on its device")
         if self.engine == "scripted" and self.tp * self.pp > 1:
             raise ConfigError("tp" if self.tp > 1 else "pp", "the scripted engine is one process: give 1")
         if len({self.tls_ca is None, self.tls_cert is None, self.tls_key is None}) > 1:
             raise ConfigError("tls_ca", "ca, cert and key come together")
+
+    @property
+    def overlaps(self) -> bool:
+        """Whether the engine has one plan more in flight than its pipeline has stages."""
+        alone_on_gpu = self.engine == "torch" and self.device == "cuda" and self.tp * self.pp == 1
+        return self.overlap == "on" or (self.overlap == "auto" and alone_on_gpu)

@@ -145,7 +145,10 @@ class Engine:
         self._moved, self._wake_s = False, None
         self._settle_openings(now)
         began_s = now
-        while len(self._in_flight) < self.scheduler.limits.depth and (plan := self.scheduler.plan(now)) is not None:
+        while (
+            len(self._in_flight) < self.scheduler.limits.max_in_flight
+            and (plan := self.scheduler.plan(now)) is not None
+        ):
             began_s = self._launch(plan, began_s)
         if not self._in_flight:
             self._log.rested()
@@ -192,7 +195,9 @@ class Engine:
         else:
             self._log.rested()
         if ran.wake_s is None:
-            self._times.observe(plan, done - launched.at_s, done)
+            # In a pipeline a step takes its time through all stages; overlapped, it waits for the one before.
+            waited_from_s = began_s if self.scheduler.limits.overlap else launched.at_s
+            self._times.observe(plan, done - waited_from_s, done)
         self._moved, self._wake_s = ran.wake_s is None, ran.wake_s
         return self._report(self.scheduler.complete(ran.result, done), done)
 

@@ -25,6 +25,8 @@ _pages = telemetry.gauge("worker_pages", "KV pages by state", ["state"])
 _bytes = telemetry.gauge("worker_kv_bytes", "Bytes of KV pages: of the pool, promised, and by state", ["what"])
 _promised = telemetry.gauge("worker_promised_pages", "KV pages promised to running requests")
 _utilization = telemetry.gauge("worker_reservation_utilization", "Pages used of pages promised, over ended requests")
+_statistical = telemetry.gauge("worker_statistical_requests", "Statistical requests that run, or rest", ["state"])
+_preemptions = telemetry.gauge("worker_preemptions", "Preemptions of statistical requests since the start")
 _imbalances = telemetry.counter("worker_imbalances_total", "Equations that did not balance when the engine was idle")
 
 
@@ -50,6 +52,9 @@ def record_load(load: Load, page_bytes: int, page_tokens: int) -> None:
         num_pages = getattr(load, f"num_{state}_pages")
         pages.set(num_pages)
         _bytes_by_what[state].set(num_pages * page_bytes)
+    _statistical.labels("running").set(load.num_statistical)
+    _statistical.labels("preempted").set(load.num_suspended)
+    _preemptions.set(load.num_preempted)
     if load.reservation_utilization is not None:
         _utilization.set(load.reservation_utilization)
 

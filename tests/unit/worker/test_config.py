@@ -15,7 +15,7 @@ FLAGS = """
 service_token_file state_dir
 engine model source revision device card precision
 tp pp collective_timeout_s page_tokens num_pages kv_bytes max_context default_output
-max_waiting max_running max_batch_tokens max_chunk_tokens deterministic threads record
+max_waiting max_running max_batch_tokens max_chunk_tokens overlap statistical_overrun deterministic threads record
 pool role replica_id domains controlplane advertise
 grpc_listen http_listen announce drain_s log_level otlp_endpoint tls_ca tls_cert tls_key
 """
@@ -52,6 +52,9 @@ def test_every_flag_says_what_it_is(capsys: pytest.CaptureFixture[str]) -> None:
         ("kv_bytes", -5),
         ("max_batch_tokens", 100),
         ("threads", 0),
+        ("statistical_overrun", -0.1),
+        ("statistical_overrun", 0.6),
+        ("statistical_overrun", float("nan")),
         ("drain_s", -1.0),
         ("drain_s", float("nan")),
     ],

@@ -29,6 +29,9 @@ def test_a_load_is_exported_in_pages_and_bytes() -> None:
         num_total_pages=10,
         oldest_wait_s=2.5,
         reservation_utilization=0.5,
+        num_statistical=2,
+        num_suspended=1,
+        num_preempted=6,
     )
     record_load(load, page_bytes=1000, page_tokens=16)
     found = {what: value("worker_kv_bytes", what=what) for what in ("pool", "promised", "free", "held", "cached")}
@@ -39,6 +42,8 @@ def test_a_load_is_exported_in_pages_and_bytes() -> None:
     assert (value("worker_running"), value("worker_waiting"), value("worker_promised_pages")) == (3, 2, 7)
     assert (value("worker_queue_age_seconds"), value("worker_queued_tokens")) == (2.5, 9)
     assert value("worker_admitted_tokens") == 7 * 16
+    assert [value("worker_statistical_requests", state=state) for state in ("running", "preempted")] == [2, 1]
+    assert value("worker_preemptions") == 6
 
 
 def test_the_end_of_a_choice_is_counted_by_kind_and_its_tokens_by_fate() -> None:

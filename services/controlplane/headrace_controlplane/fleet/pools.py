@@ -56,6 +56,12 @@ class Pool:
     max_running: int = setting(256, "most sequences that run at once in one replica", minimum=1, maximum=65_536)
     max_batch_tokens: int = setting(1024, "most tokens in one engine step", minimum=1, maximum=_MOST)
     max_chunk_tokens: int = setting(512, "most prompt tokens in one engine step", minimum=1, maximum=_MOST)
+    statistical_overrun: float = setting(
+        0.0,
+        "chance that statistical requests together outgrow the pages they entered on; 0: promised in full, too",
+        minimum=0,
+        maximum=0.5,
+    )
     deterministic: bool = setting(False, "batch-invariant arithmetic: the same bits alone or in any batch")
     threads: int | None = setting(None, "CPU threads of one engine; nothing: one per core", minimum=1, maximum=4096)
     hold_s: float = setting(

@@ -50,6 +50,7 @@ def settings(fleet: Fleet, pool_name: str) -> dict[str, str]:
         "max-running": pool.max_running,
         "max-batch-tokens": pool.max_batch_tokens,
         "max-chunk-tokens": pool.max_chunk_tokens,
+        "statistical-overrun": pool.statistical_overrun or None,
         "deterministic": "true" if pool.deterministic else None,
         "threads": pool.threads,
         "pool": pool_name,

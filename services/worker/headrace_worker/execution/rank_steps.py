@@ -16,11 +16,12 @@ from torch import Tensor
 
 from headrace_worker.attention.base import AttentionBatch
 from headrace_worker.config import WorkerConfig
+from headrace_worker.execution.device_copy import upload
 from headrace_worker.execution.inputs import StepInputs, flatten
 from headrace_worker.execution.kv_cache import KvCache, KvLayout
 from headrace_worker.execution.loaded import Loaded
 from headrace_worker.execution.memory import kv_budget, measure_peak
-from headrace_worker.execution.sampler import Sampler
+from headrace_worker.execution.sampler import Draw, Sampler
 from headrace_worker.execution.steps import Drawn, MaskSource, RankSizes, Steps
 from headrace_worker.parallel.collectives import Collectives
 from headrace_worker.parallel.place import ALONE
@@ -28,11 +29,12 @@ from headrace_worker.scheduling.plan import NULL_PAGE, Plan
 
 
 class _Begun(NamedTuple):
-    """A step whose logits are there or on their way."""
+    """A step whose logits are there or on their way; overlapped, its tokens too."""
 
     inputs: StepInputs
     logits_RV: Tensor
     masks: MaskSource
+    draw: Draw | None
 
 
 class RankSteps(Steps):
@@ -44,6 +46,9 @@ class RankSteps(Steps):
         self._layout = KvLayout.of(loaded.model, config.page_tokens, loaded.dtype, loaded.device)
         self._sampler = Sampler(loaded.model.config.vocab_size, loaded.end_token_ids, loaded.device)
         self._begun: deque[_Begun] = deque()
+        self._overlaps = config.overlaps
+        # Of the step begun last: placeholders of the next one read it.
+        self._last_draw: Draw | None = None
         self._cache: KvCache | None = None
         self._workspace_bytes = 0
 
@@ -70,15 +75,23 @@ class RankSteps(Steps):
             for request in plan.admitted:
                 self._sampler.admit(request)
         inputs = flatten(plan, self._config.page_tokens)
-        self._begun.append(_Begun(inputs, self._compute(plan, inputs), masks))
+        logits_RV = self._compute(plan, inputs)
+        draw = None
+        if self._overlaps:
+            if inputs.sample_handles:
+                draw = self._sampler.draw(logits_RV, inputs.sample_handles, inputs.sample_indices, masks())
+            self._last_draw = draw
+        self._begun.append(_Begun(inputs, logits_RV, masks, draw))
 
     def end(self) -> Drawn:
         """Masks are computed beside the forward pass and wanted only now."""
-        inputs, logits_RV, masks = self._begun.popleft()
+        inputs, logits_RV, masks, draw = self._begun.popleft()
         if not self.place.draws or not len(logits_RV):
             return Drawn([])
         started_s = time.perf_counter()
-        rows = self._sampler.sample(logits_RV, inputs.sample_handles, inputs.sample_indices, masks())
+        if draw is None:
+            draw = self._sampler.draw(logits_RV, inputs.sample_handles, inputs.sample_indices, masks())
+        rows = draw.take()
         return Drawn(rows, time.perf_counter() - started_s)
 
     def close(self) -> None:
@@ -93,9 +106,9 @@ class RankSteps(Steps):
         model = self._loaded.model
         batch = _attention_batch(inputs, self._config.page_tokens, device)
         step = self._loaded.attention.begin(batch, cache.layers, model.config.attention_scale)
-        positions_T = torch.tensor(inputs.positions, dtype=torch.int64, device=device)
+        positions_T = upload(inputs.positions, torch.int64, device)
         if group is None or self.place.is_first_stage:
-            x = torch.tensor(inputs.token_ids, dtype=torch.int64, device=device)
+            x = self._fill_in(upload(inputs.token_ids, torch.int64, device), inputs)
         else:
             waited_s = time.perf_counter()
             x = group.take_over((len(inputs.token_ids), model.config.hidden_size), self._loaded.dtype)
@@ -108,10 +121,21 @@ class RankSteps(Steps):
                 group.hand_on(hidden_TE)
         return logits_RV
 
+    def _fill_in(self, ids_T: Tensor, inputs: StepInputs) -> Tensor:
+        """Tokens that the step before has drawn and the host has not seen: from device to device."""
+        if not inputs.placeholder_rows:
+            return ids_T
+        before = self._last_draw
+        assert before is not None, "a placeholder without a step before it: this rank does not overlap"
+        place = {handle: index for index, handle in enumerate(before.handles)}
+        drawn_R = upload([place[handle] for handle in inputs.placeholder_handles], torch.int64, ids_T.device)
+        ids_T[upload(inputs.placeholder_rows, torch.int64, ids_T.device)] = before.ids_R[drawn_R]
+        return ids_T
+
     def _read_out(self, hidden_TE: Tensor, inputs: StepInputs) -> Tensor:
         if not self.place.is_last_stage or not inputs.sample_rows:
             return hidden_TE.new_empty((0, self._loaded.model.config.vocab_size), dtype=torch.float32)
-        rows_R = torch.tensor(inputs.sample_rows, dtype=torch.int64, device=hidden_TE.device)
+        rows_R = upload(inputs.sample_rows, torch.int64, hidden_TE.device)
         return self._loaded.model.compute_logits(hidden_TE[rows_R])
 
 
@@ -122,6 +146,6 @@ def _attention_batch(inputs: StepInputs, page_tokens: int, device: torch.device)
         query_lens=tuple(inputs.query_lens),
         kv_lens=tuple(inputs.kv_lens),
         page_size=page_tokens,
-        page_table_SP=torch.tensor(padded, dtype=torch.int32, device=device),
-        slots_T=torch.tensor(inputs.slots, dtype=torch.int64, device=device),
+        page_table_SP=upload(padded, torch.int32, device),
+        slots_T=upload(inputs.slots, torch.int64, device),
     )

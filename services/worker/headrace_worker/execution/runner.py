@@ -106,6 +106,8 @@ class RunnerDescription:
     pp: int = 1
     # Plans that can be in flight: while the last stage computes one, the first can have the next.
     depth: int = 1
+    # Whether one plan more can be: its decodes read the tokens of the step before on the device.
+    overlap: bool = False
     # What the card can do with this model; None where nothing is computed on one.
     roofline: Roofline | None = None
     # Measured all-reduces over one tensor group: bytes and seconds; and the fast-link domains of the devices.
@@ -134,7 +136,7 @@ class Runner(ABC):
 
     @abstractmethod
     def launch(self, plan: Plan) -> None:
-        """Begin a step; at most `depth` of them are begun and not collected."""
+        """Begin a step; at most `depth` of them, and one more with overlap, are begun and not collected."""
 
     @abstractmethod
     def collect(self) -> Ran:

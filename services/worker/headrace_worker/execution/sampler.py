@@ -15,6 +15,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from headrace_worker.execution.device_copy import Readback
 from headrace_worker.execution.logit_edits import LogitEdits
 from headrace_worker.execution.random_stream import uniform
 from headrace_worker.execution.runner import TokenLogprob
@@ -66,12 +67,22 @@ class Sampler:
         output_indices: Sequence[int],
         masks: TokenMasks | None = None,
     ) -> list[ResultRow]:
+        """`draw`, and wait for it."""
+        return self.draw(logits_RV, handles, output_indices, masks).take()
+
+    def draw(
+        self,
+        logits_RV: Tensor,
+        handles: Sequence[int],
+        output_indices: Sequence[int],
+        masks: TokenMasks | None = None,
+    ) -> Draw:
         """float32 logits, one row per handle, which are overwritten; `output_indices` number the tokens to draw."""
         choices = [self._choices[handle] for handle in handles]
         top_R, ids_R = logits_RV.max(1)
         broken_R = ~(top_R < float("inf"))  # the largest of a row with a NaN is NaN, which fails the comparison
-        if bool(broken_R.any()):
-            logits_RV[broken_R] = 0.0
+        if logits_RV.is_cuda or bool(broken_R.any()):  # to ask a GPU would be to wait for it
+            logits_RV.masked_fill_(broken_R[:, None], 0.0)
         reports = _Reports(logits_RV, [choice.params for choice in choices])
         edited = [row for row, choice in enumerate(choices) if choice.edits.changes(output_indices[row])]
         for row in edited:
@@ -82,18 +93,11 @@ class Sampler:
         if edited:
             rows_E = torch.tensor(edited, device=self._device)
             top_R[rows_E], ids_R[rows_E] = logits_RV[rows_E].max(1)
-        self._draw(logits_RV, choices, output_indices, ids_R)
-        drawn = ids_R.tolist()
-        results = []
-        for row, (broken, top) in enumerate(zip(broken_R.tolist(), top_R.tolist(), strict=True)):
-            if broken or top == float("-inf"):
-                results.append(ResultRow(handles[row], error="engine_error" if broken else "no_valid_token"))
-                continue
-            choices[row].edits.note(drawn[row])
-            results.append(ResultRow(handles[row], (drawn[row],), reports.of(row, drawn[row])))
-        return results
+        self._draw_others(logits_RV, choices, output_indices, ids_R)
+        reports.begin(ids_R)
+        return Draw(list(handles), choices, ids_R, Readback([ids_R, broken_R, top_R]), reports)
 
-    def _draw(self, logits_RV: Tensor, choices: list[_Choice], indices: Sequence[int], ids_R: Tensor) -> None:
+    def _draw_others(self, logits_RV: Tensor, choices: list[_Choice], indices: Sequence[int], ids_R: Tensor) -> None:
         """Replaces the top tokens in `ids_R` where a row is not greedy; of a row without a valid token by anything."""
         rows = [row for row, choice in enumerate(choices) if not choice.greedy]
         if rows:
@@ -122,24 +126,51 @@ class Sampler:
         return torch.searchsorted(mass_SV, target_S1, right=True)[:, 0].clamp(max=self._vocab_size - 1)
 
 
+class Draw:
+    """Tokens that are drawn, or being drawn: `ids_R` on the device for the next step, results for the host."""
+
+    def __init__(
+        self, handles: list[int], choices: list[_Choice], ids_R: Tensor, readback: Readback, reports: _Reports
+    ) -> None:
+        self.handles = handles
+        self.ids_R = ids_R
+        self._choices, self._readback, self._reports = choices, readback, reports
+
+    def take(self) -> list[ResultRow]:
+        """Once: waits for the tokens, and notes them for what penalties look back at."""
+        drawn, broken, tops = (tensor.tolist() for tensor in self._readback.wait())
+        results = []
+        for row, handle in enumerate(self.handles):
+            if broken[row] or tops[row] == float("-inf"):
+                results.append(ResultRow(handle, error="engine_error" if broken[row] else "no_valid_token"))
+                continue
+            self._choices[row].edits.note(drawn[row])
+            results.append(ResultRow(handle, (drawn[row],), self._reports.of(row, drawn[row])))
+        return results
+
+
 class _Reports:
     """Log-probabilities of the rows that want them, from the logits as the model gave them."""
 
     def __init__(self, logits_RV: Tensor, params: list[SamplingParams]) -> None:
         self._params = params
         self._place = {row: place for place, row in enumerate(r for r, each in enumerate(params) if each.logprobs)}
-        if not self._place:
-            return
-        rows_S = torch.tensor(list(self._place), device=logits_RV.device)
-        self._logprobs_SV = logits_RV[rows_S].log_softmax(1)
-        num_top = max(1, *(params[row].num_logprobs for row in self._place))
-        best = self._logprobs_SV.topk(num_top, dim=1)
-        self._values, self._ids = best.values.tolist(), best.indices.tolist()
+        if self._place:
+            self._rows_S = torch.tensor(list(self._place), device=logits_RV.device)
+            self._logprobs_SV = logits_RV[self._rows_S].log_softmax(1)
+
+    def begin(self, ids_R: Tensor) -> None:
+        """The drawn tokens are known, to the device at least."""
+        if self._place:
+            num_top = max(1, *(self._params[row].num_logprobs for row in self._place))
+            own_S1 = self._logprobs_SV.gather(1, ids_R[self._rows_S][:, None])
+            self._readback = Readback([own_S1, *self._logprobs_SV.topk(num_top, dim=1)])
 
     def of(self, row: int, token_id: int) -> tuple[TokenLogprob, ...] | None:
         place = self._place.get(row)
         if place is None:
             return None
+        own, values, ids = self._readback.wait()
         count = self._params[row].num_logprobs
-        top = tuple(zip(self._ids[place][:count], self._values[place][:count], strict=True))
-        return (TokenLogprob(token_id, float(self._logprobs_SV[place, token_id]), top),)
+        top = tuple(zip(ids[place, :count].tolist(), values[place, :count].tolist(), strict=True))
+        return (TokenLogprob(token_id, float(own[place, 0]), top),)

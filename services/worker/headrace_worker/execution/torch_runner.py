@@ -123,6 +123,7 @@ class TorchRunner(Runner):
             tp=config.tp,
             pp=config.pp,
             depth=self._steps.depth,
+            overlap=config.overlaps,
             all_reduce=self._all_reduce,
             domains=self._domains,
             roofline=self._roofline,
@@ -146,7 +147,7 @@ class TorchRunner(Runner):
 
     @torch.inference_mode()
     def launch(self, plan: Plan) -> None:
-        assert len(self._plans) < self._steps.depth, f"{self._steps.depth} plans are in flight already"
+        assert len(self._plans) < self._steps.depth + self._config.overlaps, f"{len(self._plans)} plans are in flight"
         if self._stale:
             plan, self._stale = dataclasses.replace(plan, released=(*plan.released, *self._stale)), ()
         if self._grammars is not None:

@@ -69,8 +69,8 @@ class Composer:
             # The length ends a sequence without looking at its tokens: nothing is planned past it.
             if num_in_flight and len(sequence.output_ids) + num_in_flight >= group.request.max_output:
                 continue
-            # Whether a grammar goes on after the token in flight is known only when that is on the host.
-            if num_in_flight and group.request.grammar is not None:
+            # What a grammar or a penalty makes of the token in flight is known only when that is on the host.
+            if num_in_flight and group.looks_back:
                 continue
             try:
                 work = self._decode(sequence, group)

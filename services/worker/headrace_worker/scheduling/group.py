@@ -49,6 +49,8 @@ class Group:
         self.order = 0
         self.is_suspended = False
         self.num_preempted = 0
+        # What is drawn next depends on what was drawn before, which only the host keeps: grammars and penalties.
+        self.looks_back = request.grammar is not None or request.sampling.looks_back
 
         num_hit_tokens = len(hits) * self.page_tokens
         # A full hit leaves the last token to compute, for its logits.

@@ -78,6 +78,11 @@ class Limits:
             if not 0 <= token_id < self.vocab_size:
                 raise LimitsError("end_token_ids", f"{token_id} is outside the vocabulary of {self.vocab_size}")
 
+    @property
+    def max_in_flight(self) -> int:
+        """Plans that may be made before the result of the first of them has come."""
+        return self.depth + self.overlap
+
     def pages_for(self, num_tokens: int) -> int:
         """Pages that hold `num_tokens` positions."""
         return -(-num_tokens // self.page_tokens)

@@ -41,6 +41,11 @@ class SamplingParams:
     logprobs: bool = False
     num_logprobs: int = 0
 
+    @property
+    def looks_back(self) -> bool:
+        """Whether a draw depends on the tokens drawn before."""
+        return self.repetition_penalty != 1 or self.presence_penalty != 0 or self.frequency_penalty != 0
+
 
 @dataclass(frozen=True, slots=True)
 class Grammar:

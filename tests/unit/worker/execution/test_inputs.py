@@ -27,3 +27,12 @@ def test_a_full_hit_computes_its_last_token_and_writes_nothing() -> None:
 def test_the_middle_of_a_prompt_draws_nothing() -> None:
     inputs = flatten(Plan(0, (PlanRow(1, (5, 6), 0, (8,), (), 0, 0),)), 16)
     assert inputs.sample_rows == []
+
+
+def test_a_token_that_is_still_on_the_device_is_named_by_who_draws_it() -> None:
+    known = PlanRow(7, (20,), 32, (1, 2, 3), (7,), 5, 32)
+    drawn = PlanRow(8, (-1,), 16, (4, 5), (8,), 3, 16, True)
+    inputs = flatten(Plan(1, (known, drawn)), 16)
+    assert (inputs.placeholder_rows, inputs.placeholder_handles) == ([1], [8])
+    assert inputs.token_ids == [20, 0]
+    assert inputs.positions == [32, 16]

@@ -82,6 +82,7 @@ class SchedulerMachine(RuleBasedStateMachine):
             max_chunk_tokens=page_tokens * chunk_pages,
             overlap=overlap,
             overrun=overrun,
+            depth=1 if overlap else depth,
         )
         # A stalling engine does not overlap: nothing could be on the device for the next step to use.
         self.model = FlakyModel(stalls=not overlap, errors=errors)
