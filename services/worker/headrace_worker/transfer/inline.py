@@ -1,0 +1,39 @@
+"""Groups whose payload travels in the message itself: for any two hosts. The name says what carries the messages."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from headrace_worker.transfer.pages import Extent, PoolImages, check, checksum
+from headrace_worker.transfer.transport import Carried, Lease, SourceEnd, TargetEnd, Transport
+
+
+class InlineSource(SourceEnd):
+    def opening(self, lease: Lease) -> str:
+        return ""
+
+    def carry(self, extent: Extent, pages: Sequence[int]) -> Carried:
+        payload, sums = self.images.gather(extent.layers, pages)
+        return Carried(checksum(extent, sums), payload)
+
+
+class InlineTarget(TargetEnd):
+    def open(self, opening: str, lease: Lease) -> None:
+        return
+
+    def take(self, extent: Extent, carried: Carried, source_pages: Sequence[int], pages: Sequence[int]) -> None:
+        check(extent, self.images.spread(carried.payload, extent.layers, pages), carried.checksum)
+
+    def close(self) -> None:
+        return
+
+
+class InlineTransport(Transport):
+    name = "grpc"
+    one_sided = False
+
+    def source(self, images: PoolImages) -> SourceEnd:
+        return InlineSource(images)
+
+    def target(self, images: PoolImages) -> TargetEnd:
+        return InlineTarget(images)

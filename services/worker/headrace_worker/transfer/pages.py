@@ -1,0 +1,129 @@
+"""The bytes of KV pages: gathered from the images of one replica, spread over those of another, and their sums.
+
+A payload is [layer, K or V, page, token, head, word]: no trace of how many ranks either side has, so sides of different
+tensor degrees understand each other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from hashlib import blake2b
+from typing import NamedTuple
+
+import numpy as np
+
+from headrace_worker.transfer.image import PageImage, Words
+from headrace_worker.transfer.shape import CorruptGroup, HandOffError, KvShape
+
+_DIGEST_BYTES = 16
+Sums = Words
+
+
+class Extent(NamedTuple):
+    """What a group is of: layers of the model, and pages by their index within the prompt."""
+
+    first_layer: int
+    num_layers: int
+    first_page: int
+    num_pages: int
+
+    @property
+    def layers(self) -> range:
+        return range(self.first_layer, self.first_layer + self.num_layers)
+
+    @property
+    def pages(self) -> range:
+        return range(self.first_page, self.first_page + self.num_pages)
+
+
+class PoolImages:
+    """All images of one replica's pool. Raises HandOffError if they do not make up the whole KV."""
+
+    def __init__(self, images: Sequence[PageImage]) -> None:
+        if not images:
+            raise HandOffError("this replica has no pages that others can read")
+        self.images = tuple(images)
+        self.shape: KvShape = images[0].ref.shape
+        self.num_pages = min(image.ref.num_pages for image in images)
+        self._of_layer: dict[int, list[PageImage]] = {}
+        for image in images:
+            for layer in image.ref.shard.layers:
+                self._of_layer.setdefault(layer, []).append(image)
+        for layer in range(self.shape.num_layers):
+            heads = sum(image.ref.shard.num_heads for image in self._of_layer.get(layer, ()))
+            if heads != self.shape.num_kv_heads:
+                raise HandOffError(f"layer {layer} has {heads} of {self.shape.num_kv_heads} heads in the images")
+
+    def of_layer(self, layer: int) -> list[PageImage]:
+        """The images with heads of this layer."""
+        return self._of_layer[layer]
+
+    def payload_bytes(self, num_layers: int, num_pages: int) -> int:
+        return num_layers * num_pages * self.shape.page_bytes
+
+    def gather(self, layers: range, pages: Sequence[int]) -> tuple[memoryview, Sums]:
+        """The payload of these layers and pages (by their numbers in this pool), and its sums."""
+        shape, index = self.shape, np.asarray(pages, np.intp)
+        dims = (2, len(pages), shape.page_tokens, shape.num_kv_heads, shape.head_words)
+        out: Words = np.empty((len(layers), *dims), np.uint64)
+        sums: Sums = np.empty((len(layers), *dims[:3]), np.uint64)
+        for place, layer in enumerate(layers):
+            for image in self.of_layer(layer):
+                words = image.words[layer - image.ref.shard.first_layer]
+                if image.ref.shard.num_heads == shape.num_kv_heads:
+                    np.take(words, index, axis=1, out=out[place])
+                else:
+                    out[place][..., image.ref.shard.heads, :] = words[:, index]
+            sums[place] = _sum_tokens(out[place])
+        return out.reshape(-1).view(np.uint8).data, sums
+
+    def spread(self, payload: bytes | memoryview, layers: range, pages: Sequence[int]) -> Sums:
+        """Writes a payload to these pages; returns its sums. Raises CorruptGroup if its length is wrong."""
+        shape, index = self.shape, np.asarray(pages, np.intp)
+        expected = self.payload_bytes(len(layers), len(pages))
+        if len(payload) != expected:
+            raise CorruptGroup(f"a group has {len(payload)} bytes where {expected} were expected")
+        dims = (len(layers), 2, len(pages), shape.page_tokens, shape.num_kv_heads, shape.head_words)
+        words: Words = np.frombuffer(payload, np.uint64).reshape(dims)
+        sums: Sums = np.empty(dims[:4], np.uint64)
+        for place, layer in enumerate(layers):
+            for image in self.of_layer(layer):
+                target = image.words[layer - image.ref.shard.first_layer]
+                target[:, index] = words[place][..., image.ref.shard.heads, :]
+            sums[place] = _sum_tokens(words[place])
+        return sums
+
+    def sums(self, layers: range, pages: Sequence[int]) -> Sums:
+        """Sums of what these pages hold now."""
+        index = np.asarray(pages, np.intp)
+        sums: Sums = np.zeros((len(layers), 2, len(pages), self.shape.page_tokens), np.uint64)
+        for place, layer in enumerate(layers):
+            for image in self.of_layer(layer):
+                words = image.words[layer - image.ref.shard.first_layer]
+                for at, page in enumerate(index):
+                    sums[place, :, at] += _sum_tokens(words[:, page])
+        return sums
+
+
+def _sum_tokens(words: Words) -> Sums:
+    """Of each token, over its heads, modulo 2^64: the heads' shares of different ranks add up to the same."""
+    flat = words.reshape(*words.shape[:-2], -1)
+    total: Sums = flat.sum(axis=-1, dtype=np.uint64)
+    return total
+
+
+def checksum(extent: Extent, sums: Sums) -> bytes:
+    """Of a group: its place and the sum of every token's words.
+
+    A changed word, a page, layer or token in another's place, and a group that says it is another, all change it.
+    """
+    digest = blake2b(repr(tuple(extent)).encode(), digest_size=_DIGEST_BYTES)
+    digest.update(np.ascontiguousarray(sums).data)
+    return digest.digest()
+
+
+def check(extent: Extent, sums: Sums, told: bytes) -> None:
+    """Raises CorruptGroup if the sums are not those that the other side took."""
+    if checksum(extent, sums) != told:
+        where = f"layers {extent.first_layer} to {extent.first_layer + extent.num_layers - 1}"
+        raise CorruptGroup(f"the checksum of {where}, pages from {extent.first_page}, is wrong")
