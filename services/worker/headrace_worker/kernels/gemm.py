@@ -13,12 +13,16 @@ from torch.nn import functional
 INVARIANT_HEIGHT = 16
 """Rows of every product in batch-invariant mode: enough to use the vector units, little waste for one decode."""
 
-PANEL_WIDTHS = (256, 192, 320, 384, 128)
+PANEL_WIDTHS = (384, 320, 256, 192, 128)
 """Columns of a panel, the first that divides a weight's width. Measured on AVX-512 with MKL; 96 and less lose."""
+HEAD_WIDTHS = (256, 384, 320, 192, 128)
+"""The same for weights of more than HEAD_PANELS panels: output heads."""
+HEAD_PANELS = 16
 MIN_PANELLED = 768
 """A narrower weight's lines are close enough as they are."""
-MAX_BATCHED_ROWS = 64
-"""Up to here the panels are one batched product: its threads share the panels, not the few rows."""
+MIN_BATCHED_ROWS, MAX_BATCHED_ROWS = 5, 64
+"""Between these the panels are one batched product: its threads share the panels, not the few rows. Fewer rows are
+better multiplied panel by panel, too, while these are few."""
 
 
 class Gemm(ABC):
@@ -72,7 +76,8 @@ class PanelGemm(TransposedGemm):
     def pack(self, weight_OI: Tensor) -> Tensor:
         packed_IO = super().pack(weight_OI)
         out_size = packed_IO.shape[1]
-        width = next((each for each in PANEL_WIDTHS if out_size % each == 0), 0)
+        widths = HEAD_WIDTHS if out_size > HEAD_PANELS * max(PANEL_WIDTHS) else PANEL_WIDTHS
+        width = next((each for each in widths if out_size % each == 0), 0)
         if not width or out_size < MIN_PANELLED:
             return packed_IO
         return packed_IO.view(-1, out_size // width, width).transpose(0, 1).contiguous()
@@ -82,8 +87,8 @@ class PanelGemm(TransposedGemm):
             return super().multiply(x_TI, packed, bias_O)
         num_rows = x_TI.shape[0]
         num_panels, _, width = packed.shape
-        if num_rows > MAX_BATCHED_ROWS:
-            # Long enough to keep all threads busy panel by panel, and too long to be copied together afterwards.
+        if num_rows > MAX_BATCHED_ROWS or (num_rows < MIN_BATCHED_ROWS and num_panels <= HEAD_PANELS):
+            # Many rows keep all threads busy panel by panel, and would take long to copy together afterwards.
             out_TO = x_TI.new_empty(num_rows, num_panels * width)
             for panel_IW, out_TW in zip(packed, out_TO.split(width, dim=1), strict=True):
                 torch.mm(x_TI, panel_IW, out=out_TW)
