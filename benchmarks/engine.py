@@ -19,7 +19,7 @@ from benchmarks.engine_programs import HERE, Program, ProgramError, export, own_
 from benchmarks.report import Figure
 
 MODEL = "smollm2-135m-instruct"
-NUM_ROUNDS = 3
+NUM_ROUNDS, NUM_PREFILLS = 3, 3
 PREFILL_TOKENS = 512
 BATCH, BATCH_PROMPT, BATCH_OUTPUT = 16, 128, 64
 FIRST_ID, LAST_ID = 17, 49_151
@@ -58,8 +58,9 @@ def measure_rates(programs: dict[str, Program]) -> dict[str, Rates]:
     for number in range(NUM_ROUNDS):
         print(f"round {number + 1} of {NUM_ROUNDS}: {', '.join(programs)}", file=sys.stderr, flush=True)
         one, many, again = (prompts(chance, *shape) for shape in ((1, PREFILL_TOKENS), *[(BATCH, BATCH_PROMPT)] * 2))
-        for name in programs:
+        for name in list(programs) * NUM_PREFILLS:
             ask(name, "prefill", prompts=one, num_out=1)
+        for name in programs:
             ask(name, "first", prompts=many, num_out=1)
             ids = ask(name, "all", prompts=again, num_out=BATCH_OUTPUT)
             first_ids[name] = tuple(each[0] for each in ids)

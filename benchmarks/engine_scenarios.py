@@ -16,7 +16,9 @@ PREFIX_TOKENS, PROMPT_TOKENS = 1024, 1100
 NUM_DECODERS, LONG_TOKENS, DECODER_TOKENS = 8, 1500, 48
 # The budget between two tokens, as a share of the gap that a whole prompt makes.
 BUDGET_SHARE = 0.2
-BATCH, NUM_REQUESTS = 16, 64
+BATCH, NUM_REQUESTS = 16, 128
+# Prompts of a chat's length; outputs as they are: half are short, and one in a batch is long (lognormal, in tokens).
+PROMPT_RANGE, OUTPUT_RANGE, OUTPUT_LOG_MEAN, OUTPUT_LOG_DEVIATION = (16, 64), (4, 384), 3.3, 1.2
 
 
 def prefix_hit(model: OwnModel) -> Mapping[str, float]:
@@ -75,12 +77,13 @@ def _gaps(drive: Drive, handle: int, after_s: float, until_s: float) -> list[flo
 
 
 def batching(model: OwnModel) -> Mapping[str, float]:
-    """The same mixed-length load, continuously batched, and in static batches that end with their longest member."""
+    """The same mixed-length load, continuously batched, and in static batches that end with their longest member.
+
+    Eight batches of it: at the end of a load both ways run part-filled steps, and what is meant is a load that goes on.
+    """
     chance = random.Random(3)
-    shapes = [
-        (chance.randint(16, 128), max(4, min(256, round(chance.lognormvariate(3.3, 1.0))))) for _ in range(NUM_REQUESTS)
-    ]
-    load = [(model.random_prompt(chance, num_in), num_out) for num_in, num_out in shapes]
+    load = [(model.random_prompt(chance, chance.randint(*PROMPT_RANGE)), _draw_length(chance))
+            for _ in range(NUM_REQUESTS)]  # fmt: skip
     settings = {"max_running": BATCH, "max_waiting": NUM_REQUESTS}
     drive = model.start(**settings)
     for ids, num_out in load:
@@ -93,6 +96,11 @@ def batching(model: OwnModel) -> Mapping[str, float]:
         static_s += drive.run()
     num_tokens = sum(num_out for _, num_out in load)
     return {"continuous_s": continuous_s, "static_s": static_s, "num_tokens": num_tokens}
+
+
+def _draw_length(chance: random.Random) -> int:
+    low, high = OUTPUT_RANGE
+    return max(low, min(high, round(chance.lognormvariate(OUTPUT_LOG_MEAN, OUTPUT_LOG_DEVIATION))))
 
 
 SCENARIOS: dict[str, Callable[[OwnModel], Mapping[str, float]]] = {
