@@ -28,6 +28,7 @@ SOURCES = {
     "headrace-cli": "tools/cli",
     "headrace-conformance": "tools/conformance",
     "headrace-workload": "tools/workload",
+    "headrace-bench": "tools/bench",
     "headrace-sim": "tools/sim",
 }
 

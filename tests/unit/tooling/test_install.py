@@ -8,7 +8,14 @@ import pytest
 
 from tests.integration.clean_environment import SOURCES
 
-LAST = ("headrace-worker", "headrace-workload", "headrace-cli", "headrace-conformance", "headrace-sim")
+LAST = (
+    "headrace-worker",
+    "headrace-workload",
+    "headrace-bench",
+    "headrace-cli",
+    "headrace-conformance",
+    "headrace-sim",
+)
 SCRIPT = Path(__file__).parents[3] / "tools/install.sh"
 
 BROKEN_SHIM = "echo 'python3.12: command not found' >&2; exit 127"
@@ -92,7 +99,14 @@ def test_build_tools_come_first_and_then_everything_in_one_locked_install(tmp_pa
     words = everything.split()
     assert [words[at + 1] for at, word in enumerate(words) if word == "-e"] == [
         *(f"./{source}" for name, source in SOURCES.items() if name not in LAST),
-        *("./services/worker[engine]", "./tools/workload", "./tools/cli", "./tools/conformance[grpc]", "./tools/sim"),
+        *(
+            "./services/worker[engine]",
+            "./tools/workload",
+            "./tools/bench",
+            "./tools/cli",
+            "./tools/conformance[grpc]",
+            "./tools/sim",
+        ),
     ]
     assert {"--no-build-isolation", "--group"} <= set(words)
     assert words[words.index("--extra-index-url") + 1] == "https://example.org/cpu"
