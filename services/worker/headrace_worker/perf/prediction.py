@@ -50,16 +50,18 @@ def predict_closed_loop(
 
     While a sequence decodes its output, each of the others goes through one prefill; every chunk makes the steps it is
     in longer. A user beyond `max_running` waits for a place: by Little's law the whole cycle is users / throughput.
+    A pipeline has as many steps in flight as stages, each with its share of the sequences.
     """
     if max_running < 1:
         raise PerfError("max_running", f"must be at least 1, not {max_running}")
     running = min(load.concurrency, max_running)
-    others = StepLoad((), running - 1, (running - 1) * load.mean_context)
-    decode_s = roofline.step_time_s(StepLoad((), running, running * load.mean_context))
+    share = -(-running // roofline.layout.pipeline)
+    others = StepLoad((), share - 1, (share - 1) * load.mean_context)
+    decode_s = roofline.step_time_s(StepLoad((), share, share * load.mean_context))
     prefill_s = _prefill_s(roofline, load.num_prompt_tokens, chunk_tokens, others)
     num_chunks = -(-load.num_prompt_tokens // chunk_tokens)
     # The decodes that share a chunk's step get their token from it: only what the chunk adds is lost to them.
-    stall_s = prefill_s - num_chunks * (roofline.step_time_s(others) if running > 1 else 0.0)
+    stall_s = prefill_s - num_chunks * (roofline.step_time_s(others) if share > 1 else 0.0)
     tpot_s = decode_s + (running - 1) * stall_s / load.num_output_tokens
     ttft_s = _first_token_s(load, running, prefill_s, stall_s, tpot_s)
     cycle_s = ttft_s + (load.num_output_tokens - 1) * tpot_s

@@ -168,7 +168,8 @@ class Roofline:
         return OpCost(name, time_s, link_bytes=sent, link_s=sent / self.card.link_bandwidth)
 
     def _send(self, load: StepLoad) -> OpCost:
-        num_bytes = load.num_tokens * self.shape.hidden_size * ACTIVATION_BYTES / self.layout.tensor
+        """Every rank hands the whole hidden states to its counterpart, all ranks at once."""
+        num_bytes = load.num_tokens * self.shape.hidden_size * ACTIVATION_BYTES
         time_s = send_time_s(num_bytes, self.card, self.efficiency.collective)
         return OpCost("stage_send", time_s, link_bytes=num_bytes, link_s=num_bytes / self.card.link_bandwidth)
 

@@ -8,6 +8,7 @@ import torch
 from gguf import GGMLQuantizationType
 
 from headrace_worker.layers.rotary import Llama3Stretch, inverse_frequencies
+from headrace_worker.layers.weight_slot import Region
 from headrace_worker.models.checkpoint import open_checkpoint
 from headrace_worker.models.errors import CheckpointError, UnsupportedModelError
 from headrace_worker.models.gguf_file import GgufFile
@@ -80,6 +81,21 @@ def test_no_output_weight_means_tied(tmp_path: Path) -> None:
     hidden = torch.randn(2, 48, generator=torch.Generator().manual_seed(0))
     embedding = torch.from_numpy(fixture.tensors["model.embed_tokens.weight"])
     torch.testing.assert_close(model.compute_logits(hidden), hidden @ embedding.t())
+
+
+def test_a_region_is_cut_from_what_the_whole_would_be(tmp_path: Path) -> None:
+    """Rows and columns, of reordered heads too; rows alone are dequantized."""
+    file = GgufFile(GgufFixture("llama-biased").write(tmp_path / "a.gguf"))
+    weights = GgufWeights(file, read_gguf_config(file))
+    for name, region in {
+        "model.layers.0.self_attn.q_proj.weight": Region(0, 16, 24),
+        "model.layers.0.self_attn.k_proj.bias": Region(0, 8, 8),
+        "model.layers.1.self_attn.o_proj.weight": Region(1, 16, 16),
+        "model.layers.1.mlp.down_proj.weight": Region(1, 40, 40),
+        "model.embed_tokens.weight": Region(0, 48, 16),
+        "lm_head.weight": Region(0, 0, 32),
+    }.items():
+        assert torch.equal(weights.read(name, region), region.of(weights.read(name)))
 
 
 def test_query_rows_come_back_in_the_order_of_the_origin(tmp_path: Path) -> None:

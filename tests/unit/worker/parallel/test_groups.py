@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from headrace_worker.execution.runner import GroupTimes
 from headrace_worker.execution.torch_runner import TorchRunner
 from headrace_worker.scheduling.cancel import Cancel
 from tests.unit.worker.execution.engine_bench import EngineBench
+from tests.unit.worker.execution.grammar_bench import GrammarBench, make_grammars
 from tests.unit.worker.parallel.group_model import answers, group, prompt, rank_pids, write_model
 
 
@@ -90,8 +92,24 @@ def test_a_pipeline_is_filled_cancelled_and_left(source: Path) -> None:
         bench.run()
         assert bench.finished(victim).reason == "client" and len(bench.ids(victim)) < 20
         assert len(bench.ids(other)) == 15
+        assert_grammars_are_kept(runner)
         assert all(map(psutil.pid_exists, pids))
     assert not any(map(psutil.pid_exists, pids))
+
+
+def assert_grammars_are_kept(runner: TorchRunner) -> None:
+    """The leader follows the texts, and the last stage draws with its masks."""
+    runner._grammars = grammars = make_grammars()
+    try:
+        bench = GrammarBench(runner)
+        handles = [bench.constrain("regex", "[0-9]{3}-[a-f]{2}", n=2, temperature=1.0, seed=seed) for seed in range(3)]
+        free = bench.submit(prompt(12), 10)
+        bench.run()
+        texts = [bench.text(handle + choice) for handle in handles for choice in range(2)]
+        assert all(re.fullmatch("[0-9]{3}-[a-f]{2}", text) for text in texts), texts
+        assert len(set(texts)) > 1 and len(bench.ids(free)) == 10
+    finally:
+        grammars.shut()
 
 
 def stays_full(runner: TorchRunner) -> bool:

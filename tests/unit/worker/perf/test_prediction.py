@@ -90,3 +90,13 @@ def test_an_empty_load_is_refused_by_field(field: str) -> None:
     with pytest.raises(PerfError, match="at least 1") as caught:
         ClosedLoop(**values)
     assert caught.value.field == field
+
+
+def test_the_stages_of_a_pipeline_share_the_sequences() -> None:
+    """As many steps are in flight as there are stages, each with an equal part of the rows."""
+    pipeline = Roofline(ROOFLINE.shape, ROOFLINE.weights, ROOFLINE.kv, ROOFLINE.card, Layout(pipeline=2))
+    load = ClosedLoop(16, 2000, 64)
+    predicted = predict_closed_loop(pipeline, load, max_running=100)
+    step_s = pipeline.step_time_s(StepLoad((), 32, 32 * load.mean_context))
+    assert predicted.tpot_s == pytest.approx(step_s, rel=0.02)
+    assert predicted.tpot_s < predict_closed_loop(ROOFLINE, load, max_running=100).tpot_s

@@ -174,3 +174,17 @@ def test_a_plan_of_256_running_with_2000_waiting_takes_about_a_millisecond() -> 
         pass
     calibration_s = time.perf_counter() - start
     assert statistics.median(seconds[80:]) < 1.5e-3 * max(1.0, calibration_s / 0.010)
+
+
+def test_plans_in_flight_share_the_decodes() -> None:
+    """Two stages: while one plan's tokens are on their way the other's sequences run, and a newcomer gets its turn."""
+    driver = Driver(make_limits(depth=2), depth=2)
+    outcomes = [driver.submit(10, 30) for _ in range(4)]
+    while len(driver.plans) < 12:
+        driver.step()
+    latest = [{row.handle for row in plan.rows} for plan in driver.plans[-4:]]
+    assert [len(rows) for rows in latest] == [2, 2, 2, 2]
+    assert latest[0] == latest[2] and latest[1] == latest[3] and not latest[0] & latest[1]
+    outcomes.append(driver.submit(10, 30))
+    driver.run()
+    assert all(outcome.tokens[0] == expected_tokens(outcome, 0) for outcome in outcomes)
