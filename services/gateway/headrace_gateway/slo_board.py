@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Callable, Iterable, Iterator
+from typing import TypeAlias
 
 from prometheus_client.core import GaugeMetricFamily
 
@@ -10,6 +11,7 @@ from headrace_gateway.slo import DEFAULT_TARGET, WINDOWS_S, Attainment, Budgets,
 from headrace_kit import telemetry
 
 NO_CLASS = "none"
+Families: TypeAlias = "tuple[GaugeMetricFamily, GaugeMetricFamily, GaugeMetricFamily]"
 _counted = telemetry.counter(
     "slo_responses_total", "Responses by what of their class they met; counted is all of them", ["slo_class", "met"]
 )
@@ -70,20 +72,25 @@ class SloBoard:
         yield from self._families()
 
     def collect(self) -> Iterator[GaugeMetricFamily]:
-        attained, goodput, burn = self._families()
+        families = self._families()
         for window in WINDOWS_S:
             for name, got in self.over(window).items():
-                goodput.add_metric((name, window), got.goodput_per_s)
-                burn.add_metric((name, window), got.burn)
-                for budget, share in (("ttft", got.ttft), ("inter_token", got.inter_token)):
-                    if share is not None:
-                        attained.add_metric((name, budget, window), share)
-        yield from (attained, goodput, burn)
+                _add(families, name, window, got)
+        yield from families
 
     @staticmethod
-    def _families() -> tuple[GaugeMetricFamily, GaugeMetricFamily, GaugeMetricFamily]:
+    def _families() -> Families:
         return (
             GaugeMetricFamily(*_ATTAINMENT, labels=("slo_class", "budget", "window")),
             GaugeMetricFamily(*_GOODPUT, labels=("slo_class", "window")),
             GaugeMetricFamily(*_BURN, labels=("slo_class", "window")),
         )
+
+
+def _add(families: Families, slo_class: str, window: str, got: Attainment) -> None:
+    attained, goodput, burn = families
+    goodput.add_metric((slo_class, window), got.goodput_per_s)
+    burn.add_metric((slo_class, window), got.burn)
+    for budget, share in (("ttft", got.ttft), ("inter_token", got.inter_token)):
+        if share is not None:
+            attained.add_metric((slo_class, budget, window), share)
