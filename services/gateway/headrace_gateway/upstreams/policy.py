@@ -24,6 +24,7 @@ class PolicyClient:
     def __init__(self, channel: grpc.aio.Channel) -> None:
         self._stub: Any = policy_pb2_grpc.PolicyStub(channel)
         self._identities: OrderedDict[bytes, tuple[float, pb.Identity]] = OrderedDict()
+        self._asking: dict[bytes, asyncio.Task[pb.Identity]] = {}
 
     async def authenticate(self, credential: str, model: str = "") -> pb.Identity:
         """Raises unauthenticated, permission_denied, model_not_found or policy_unavailable."""
@@ -33,7 +34,14 @@ class PolicyClient:
         kept = self._identities.get(digest)
         if kept is not None and kept[0] > time.monotonic():
             return kept[1]
-        request = pb.AuthenticateRequest(credential=credential, model=model)
+        asking = self._asking.get(digest)
+        if asking is None:  # those who come meanwhile wait for the same answer
+            request = pb.AuthenticateRequest(credential=credential, model=model)
+            asking = self._asking[digest] = asyncio.create_task(self._ask(digest, request))
+            asking.add_done_callback(lambda _: self._asking.pop(digest))
+        return await asyncio.shield(asking)
+
+    async def _ask(self, digest: bytes, request: pb.AuthenticateRequest) -> pb.Identity:
         identity: pb.Identity = await _call(self._stub.Authenticate, request, AUTHENTICATE_S)
         self._keep(digest, identity)
         return identity

@@ -48,6 +48,7 @@ class WorkerLink:
         self._stub: Any = worker_pb2_grpc.EngineStub(channel)
         self._hello, self._on_orphans = hello, on_orphans
         self._commands: asyncio.Queue[pb.Command] = asyncio.Queue()
+        self._unsent_ack: pb.Command | None = None  # in the queue; takes more for as long as it is there
         self._by_handle: dict[int, _Attempt] = {}
         self._next_handle = 1
         self.closed = False
@@ -76,9 +77,12 @@ class WorkerLink:
 
     def acknowledge(self, response_id: str, attempt: int, *, traced: bool) -> None:
         """The finals of an attempt are in the books; `traced`: its spans are wanted."""
-        if not self.closed:
-            ref = pb.AttemptRef(response_id=response_id, attempt=attempt, traced=traced)
-            self._commands.put_nowait(pb.Command(ack=pb.Ack(attempts=[ref])))
+        if self.closed:
+            return
+        if self._unsent_ack is None:
+            self._unsent_ack = pb.Command()
+            self._commands.put_nowait(self._unsent_ack)
+        self._unsent_ack.ack.attempts.add(response_id=response_id, attempt=attempt, traced=traced)
 
     async def run(self, frame_timeout_s: float) -> None:
         """Reads until the stream ends, breaks or falls silent; then every attempt on it is lost."""
@@ -103,7 +107,10 @@ class WorkerLink:
     async def _outgoing(self) -> AsyncIterator[pb.Command]:
         yield pb.Command(hello=self._hello)
         while True:
-            yield await self._commands.get()
+            command = await self._commands.get()
+            if command is self._unsent_ack:
+                self._unsent_ack = None
+            yield command
 
     def _take(self, frame: pb.Frame) -> None:
         for accepted in frame.accepted:
