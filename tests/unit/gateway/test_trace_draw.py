@@ -19,10 +19,16 @@ def test_none_and_all() -> None:
 
 def test_a_client_that_wishes_it_is_drawn_within_the_rate() -> None:
     draw = TraceDraw(0.0, 1.0)
-    assert [draw.draw(root().trace_id, True, 0.0) for _ in range(12)] == [True] * 10 + [False] * 2
+    assert [draw.draw(root().trace_id, True, 0.0) for _ in range(5)] == [True] * 2 + [False] * 3
 
 
 def test_the_rate_is_kept_over_time() -> None:
     draw = TraceDraw(1.0, 2.0)
     num = sum(draw.draw(root().trace_id, False, at / 100) for at in range(10_000))
-    assert 2 * 100 <= num <= 2 * 100 + 20
+    assert 2 * 100 <= num <= 2 * 100 + 4
+
+
+def test_less_than_one_a_second_is_one_now_and_then_and_none_is_none() -> None:
+    draw = TraceDraw(1.0, 0.1)
+    assert [at for at in range(40) if draw.draw(root().trace_id, False, float(at))] == [0, 10, 20, 30]
+    assert not any(TraceDraw(1.0, 0.0).draw(root().trace_id, True, float(at)) for at in range(100))
