@@ -62,7 +62,8 @@ def theirs(url: str, folder: Path) -> dict[str, float]:
     prompts, file = folder / "prompts.jsonl", folder / "theirs.json"
     prompts.write_text("\n".join(json.dumps({"prompt": "water " * 50 + str(number)}) for number in range(400)))
     command = [
-        *(str(GUIDELLM), "run", "--backend", f"kind=openai_http,target={url}", "--profile", f"kind=constant,rate={RATE}"),
+        *(str(GUIDELLM), "run", "--backend", f"kind=openai_http,target={url}"),
+        *("--profile", f"kind=constant,rate={RATE}"),
         *("--constraint", f"kind=max_duration,seconds={SECONDS}", "--data", f"kind=json_file,path={prompts}"),
         *("--output", f"kind=json,path={file}", "--disable-console"),
     ]
