@@ -29,6 +29,6 @@ def test_the_rate_is_kept_over_time() -> None:
 
 
 def test_less_than_one_a_second_is_one_now_and_then_and_none_is_none() -> None:
-    draw = TraceDraw(1.0, 0.1)
-    assert [at for at in range(40) if draw.draw(root().trace_id, False, float(at))] == [0, 10, 20, 30]
+    draw = TraceDraw(1.0, 0.125)
+    assert [at for at in range(40) if draw.draw(root().trace_id, False, float(at))] == [0, 8, 16, 24, 32]
     assert not any(TraceDraw(1.0, 0.0).draw(root().trace_id, True, float(at)) for at in range(100))
