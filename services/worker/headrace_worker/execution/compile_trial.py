@@ -10,7 +10,6 @@ to make. The standard input's end is this process's.
 
 from __future__ import annotations
 
-import ctypes
 import json
 import os
 import pickle
@@ -22,17 +21,17 @@ from typing import TYPE_CHECKING, BinaryIO
 from headrace_worker.execution.grammar_backend import Vocabulary, compile_source, explain, make_compiler
 from headrace_worker.execution.grammar_source import Source
 from headrace_worker.execution.trial_limits import TrialLimits
+from headrace_worker.parallel.lifeline import die_with_parent
 
 if TYPE_CHECKING:
     from headrace_worker.execution.grammar_backend import Compiler
 
-_PR_SET_PDEATHSIG = 1
 # The streams that run go first.
 _NICE = 5
 
 
 def main() -> None:
-    _die_with_parent()
+    die_with_parent()
     out = os.dup(1)
     os.dup2(2, 1)  # whatever a library prints is not an answer
     jobs: BinaryIO = sys.stdin.buffer
@@ -51,7 +50,7 @@ def main() -> None:
 def _try_in_child(source: Source, compiler: Compiler, limits: TrialLimits, out: int) -> None:
     child = os.fork()
     if child == 0:
-        _die_with_parent()
+        die_with_parent()
         _limit(limits)
         _answer(out, _try(source, compiler))
         os._exit(0)
@@ -68,12 +67,6 @@ def _try(source: Source, compiler: Compiler) -> str | None:
     except (RuntimeError, ValueError, MemoryError) as error:
         return explain(error)
     return None
-
-
-def _die_with_parent() -> None:
-    """Linux: the kernel kills us when the thread that started us ends. Elsewhere the end of the input does, later."""
-    if sys.platform == "linux":
-        ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
 def _limit(limits: TrialLimits) -> None:

@@ -17,6 +17,7 @@ from headrace_worker.config import WorkerConfig
 from headrace_worker.execution.grammars import Grammars
 from headrace_worker.execution.known_answers import known_answer
 from headrace_worker.execution.loaded import Loaded
+from headrace_worker.execution.page_count import count_pages
 from headrace_worker.execution.runner import (
     Opened,
     Opening,
@@ -25,7 +26,6 @@ from headrace_worker.execution.runner import (
     Rejected,
     Runner,
     RunnerDescription,
-    RunnerError,
 )
 from headrace_worker.execution.steps import RankSizes, Steps
 from headrace_worker.execution.token_mask import TokenMasks
@@ -92,7 +92,7 @@ class TorchRunner(Runner):
         self._all_reduce = steps.measure_all_reduce()
         progress("memory", 0.9)
         self._sizes = steps.sizes()
-        self._num_pages = self._count_pages()
+        self._num_pages = count_pages(config, self._sizes)
         steps.allocate(self._num_pages)
         progress("done", 1.0)
 
@@ -180,19 +180,3 @@ class TorchRunner(Runner):
         took_s = time.perf_counter() - started_s
         self._stale = tuple(request.handle for request in plan.admitted)
         return took_s
-
-    def _count_pages(self) -> int:
-        """What was asked for, or what the memory of the poorest rank holds; at least one page must fit."""
-        config, sizes = self._config, self._sizes
-        if config.num_pages is not None:
-            return config.num_pages
-        page_bytes = sum(rank.page_bytes for rank in sizes)
-        if config.kv_bytes is not None or config.device == "cpu":  # one budget that all ranks share
-            budget = config.kv_bytes if config.kv_bytes is not None else min(rank.budget_bytes for rank in sizes)
-            num_pages = budget // page_bytes - 1
-        else:
-            budget, page_bytes = min((rank.budget_bytes, rank.page_bytes) for rank in sizes)
-            num_pages = min(rank.budget_bytes // rank.page_bytes for rank in sizes) - 1
-        if num_pages < 1:
-            raise RunnerError(f"kv_bytes: {budget} bytes hold no page; at least {2 * page_bytes} are needed")
-        return num_pages
