@@ -19,6 +19,7 @@ from headrace_controlplane.launcher.process import ProcessLauncher
 from headrace_controlplane.launcher.worker_command import WorkerSite
 from headrace_controlplane.ledger import Ledger, Surroundings
 from headrace_controlplane.lifetimes import Lifetimes
+from headrace_controlplane.metrics_of_all import MetricsOfAll
 from headrace_controlplane.peers import Peers
 from headrace_controlplane.questions import Questions
 from headrace_controlplane.referee import Referee
@@ -84,7 +85,8 @@ async def build(config: ControlplaneConfig, host: Host) -> None:
     accountant = Accountant(lifetimes, ledger, roster, questions)
     auditor = Auditor(Sources(subscribers, peers, questions, roster.registry, lifetimes))
     traces = TraceStore(config.max_traces, config.max_trace_bytes)
-    office = Office(state, gate, questions, foreman, accountant, auditor, traces)
+    metrics = MetricsOfAll(subscribers, roster.registry, peers)
+    office = Office(state, gate, questions, foreman, accountant, auditor, metrics, traces)
     trace_receiver.add_to(host.grpc, traces)
     fleet_pb2_grpc.add_FleetServicer_to_server(FleetServicer(state, host.draining), host.grpc)
     fleet_pb2_grpc.add_AdminServicer_to_server(AdminServicer(office), host.grpc)

@@ -17,6 +17,7 @@ from headrace_controlplane.fleet.problems import InvalidFleet
 from headrace_controlplane.fleet_servicer import FleetState
 from headrace_controlplane.foreman import Foreman
 from headrace_controlplane.keys import StoredKey
+from headrace_controlplane.metrics_of_all import MetricsOfAll
 from headrace_controlplane.questions import Questions, unknown_replica
 from headrace_controlplane.trace_store import TraceStore
 from headrace_kit.errors import HeadraceError
@@ -37,6 +38,7 @@ class Office:
     foreman: Foreman
     accountant: Accountant
     auditor: Auditor
+    metrics: MetricsOfAll
     traces: TraceStore
 
 
@@ -166,6 +168,11 @@ class AdminServicer(fleet_pb2_grpc.AdminServicer):
         found = await self._office.auditor.audit()
         rows = [fleet_pb2.AuditRow(**asdict(one)) for one in found]
         return fleet_pb2.AuditReport(balanced=all(one.balanced for one in found), rows=rows)
+
+    async def ListMetrics(self, request: Any, context: Any) -> AsyncIterator[Any]:
+        self._office.gate.check(context)  # no line in the log: somebody watches
+        async for told in self._office.metrics.ask():
+            yield told
 
     async def GetTrace(self, request: Any, context: Any) -> Any:
         self._enter(context, "GetTrace")

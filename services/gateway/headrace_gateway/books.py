@@ -4,6 +4,7 @@ from collections import Counter
 from typing import Any
 
 from headrace.v1 import fleet_pb2, fleet_pb2_grpc
+from headrace_kit import telemetry
 from headrace_gateway.renewals import Renewals
 from headrace_gateway.sessions import Sessions
 from headrace_gateway.settler import Settler
@@ -68,6 +69,9 @@ class BookkeepingServicer(fleet_pb2_grpc.BookkeepingServicer):
 
     async def GetBooks(self, request: fleet_pb2.GetBooksRequest, context: Any) -> fleet_pb2.GetBooksResponse:
         return self._books.report()
+
+    async def GetMetrics(self, request: fleet_pb2.GetMetricsRequest, context: Any) -> fleet_pb2.GetMetricsResponse:
+        return fleet_pb2.GetMetricsResponse(text=telemetry.exposition()[0].decode())
 
 
 def _row(equation: str, left: int, right: int) -> fleet_pb2.AuditRow:

@@ -3,6 +3,7 @@
 from typing import Any
 
 from headrace.v1 import fleet_pb2, fleet_pb2_grpc
+from headrace_kit import telemetry
 from headrace_policy.admitter import store_away
 from headrace_policy.book import Shelf
 from headrace_policy.redis_ledger import RedisLedger
@@ -21,3 +22,6 @@ class BookkeepingServicer(fleet_pb2_grpc.BookkeepingServicer):
         except StoreAwayError as error:
             raise store_away(error) from error
         return fleet_pb2.GetBooksResponse(component=f"policy {self._instance}", num_reservations=sum(counts))
+
+    async def GetMetrics(self, request: fleet_pb2.GetMetricsRequest, context: Any) -> fleet_pb2.GetMetricsResponse:
+        return fleet_pb2.GetMetricsResponse(text=telemetry.exposition()[0].decode())

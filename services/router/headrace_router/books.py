@@ -3,6 +3,7 @@
 from typing import Any
 
 from headrace.v1 import fleet_pb2, fleet_pb2_grpc
+from headrace_kit import telemetry
 from headrace_router.in_flight import InFlight
 
 
@@ -21,3 +22,6 @@ class BookkeepingServicer(fleet_pb2_grpc.BookkeepingServicer):
         return fleet_pb2.GetBooksResponse(
             component=f"router {self._instance}", rows=[row], num_attempts=len(self._in_flight)
         )
+
+    async def GetMetrics(self, request: fleet_pb2.GetMetricsRequest, context: Any) -> fleet_pb2.GetMetricsResponse:
+        return fleet_pb2.GetMetricsResponse(text=telemetry.exposition()[0].decode())

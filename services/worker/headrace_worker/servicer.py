@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 from headrace.v1 import fleet_pb2, fleet_pb2_grpc, worker_pb2, worker_pb2_grpc
+from headrace_kit import telemetry
 from headrace_worker.attach import Attach
 from headrace_worker.drain import drain
 from headrace_worker.supervision import Supervision
@@ -49,3 +50,6 @@ class BookkeepingServicer(fleet_pb2_grpc.BookkeepingServicer):
     async def GetBooks(self, request: fleet_pb2.GetBooksRequest, context: Any) -> fleet_pb2.GetBooksResponse:
         dispatch, replica = self._supervision.dispatch, self._supervision.replica
         return dispatch.books.report(replica.ref, replica.load, dispatch.attempts)
+
+    async def GetMetrics(self, request: fleet_pb2.GetMetricsRequest, context: Any) -> fleet_pb2.GetMetricsResponse:
+        return fleet_pb2.GetMetricsResponse(text=telemetry.exposition()[0].decode())

@@ -33,3 +33,14 @@ def test_what_the_server_does_not_have_is_said(platform: Platform) -> None:
     done = platform.headrace("bench", platform.http, "--api-key", platform.api_key, "--model", "nothing")
     assert (done.returncode, "the server has no model 'nothing'" in done.stderr) == (2, True)
     assert platform.headrace("bench", "http://127.0.0.1:1").returncode == 2
+
+
+def test_top_shows_what_works(platform: Platform) -> None:
+    with platform.client() as client:
+        list(client.generate("scripted", [{"role": "user", "content": json.dumps(["a", "b"])}]))
+    shown = json.loads(platform.headrace("top", "--json", "--every", "0.3").stdout)
+    assert (shown["num_ready"], shown["num_replicas"], shown["num_unbalanced"]) == (1, 1, 0)
+    assert [line["name"] for line in shown["engines"]] == ["scripted-0"]
+    assert "dev" in [line["name"] for line in shown["tenants"]]
+    text = platform.headrace("top", "--once", "--every", "0.3").stdout
+    assert "scripted-0" in text and "books balance" in text

@@ -1,0 +1,167 @@
+"""`headrace top`: the fleet as it works now, drawn anew every other second."""
+
+import argparse
+import asyncio
+import json
+import sys
+import time
+from collections.abc import Iterable
+from dataclasses import asdict
+
+import grpc
+from rich.console import Console, Group
+from rich.live import Live
+from rich.table import Table
+from rich.text import Text
+
+from headrace.v1 import fleet_pb2, policy_pb2, response_pb2
+from headrace_cli.overview import Look, Overview, TenantLine, overview, pairs, read
+from headrace_cli.platform.admin import Admin
+from headrace_cli.platform.state_dir import StateDir
+from headrace_kit.errors import from_rpc_error
+
+HELP = "live view of fleet, queues, memory, objectives and tenants"
+_TIMEOUT_S = 10.0
+_TENANTS_S, _MOST_TENANTS = 60.0, 10
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--every", type=float, default=2.0, metavar="S", help="seconds between two looks (default 2)")
+    parser.add_argument("--once", action="store_true", help="one view, and leave")
+    parser.add_argument("--json", action="store_true", help="one view as JSON, and leave")
+
+
+def run(options: argparse.Namespace) -> int:
+    if not 0.2 <= options.every <= 3600:
+        raise SystemExit("headrace: --every: expected 0.2 to 3600 seconds")
+    asyncio.run(_watch(StateDir.resolve(options.state_dir), options))
+    return 0
+
+
+async def _watch(state: StateDir, options: argparse.Namespace) -> None:
+    async with Admin(state) as admin:
+        before = await _look(admin)
+        await asyncio.sleep(options.every)
+        if options.once or options.json or not sys.stdout.isatty():
+            seen, tenants = overview(pairs(await _look(admin), before)), await _tenants(admin)
+            if options.json:
+                print(json.dumps({**asdict(seen), "tenants": [asdict(line) for line in tenants]}, indent=2))
+            else:
+                Console(width=None if sys.stdout.isatty() else 140).print(_view(seen, tenants))
+            return
+        with Live(screen=True, auto_refresh=False) as live:
+            while True:
+                now = await _look(admin)
+                live.update(_view(overview(pairs(now, before)), await _tenants(admin)), refresh=True)
+                before = now
+                await asyncio.sleep(options.every)
+
+
+async def _look(admin: Admin) -> list[Look]:
+    try:
+        told = admin.stream(admin.stub.ListMetrics, fleet_pb2.ListMetricsRequest(), _TIMEOUT_S)
+        return [read(one.service, one.instance, time.monotonic(), one.text) async for one in told]
+    except grpc.RpcError as error:
+        raise from_rpc_error(error, fallback="internal") from error
+
+
+async def _tenants(admin: Admin) -> list[TenantLine]:
+    """Those with most output within the last minute; policy away is no tenant at all."""
+    query = policy_pb2.UsageQuery(from_ms=round((time.time() - _TENANTS_S) * 1000))
+    found: dict[str, TenantLine] = {}
+    try:
+        async for row in admin.stream(admin.stub.QueryUsage, query, _TIMEOUT_S):
+            _add(found, row)
+    except grpc.RpcError:
+        return []
+    return sorted(found.values(), key=lambda line: (-line.num_output_tokens, line.name))[:_MOST_TENANTS]
+
+
+def _add(found: dict[str, TenantLine], row: policy_pb2.UsageRow) -> None:
+    settled = row.settlement
+    name = settled.reservation.identity.tenant
+    line = found.setdefault(name, TenantLine(name))
+    line.num_responses += settled.created and not row.correction
+    line.num_refused += not settled.created
+    line.num_failed += settled.kind == response_pb2.TERMINAL_KIND_FAILED
+    line.num_output_tokens += settled.num_output_tokens
+    line.cost += row.cost
+
+
+def _view(seen: Overview, tenants: Iterable[TenantLine]) -> Group:
+    books = (
+        Text("books balance", style="green") if not seen.num_unbalanced else Text("BOOKS DO NOT BALANCE", style="red")
+    )
+    head = Text.assemble(
+        ("headrace", "bold"),
+        f"   fleet file {seen.version:g}   {seen.num_ready:g} of {seen.num_replicas:g} replicas ready   "
+        f"{seen.num_open:g} open   {seen.responses_per_s:.1f} responses/s   {seen.tokens_per_s:.0f} tokens/s   "
+        f"{seen.refusals_per_s:.1f} refused/s   ",
+        books,
+    )
+    return Group(head, Text(), _engines(seen), Text(), _classes(seen), Text(), _tenant_table(tenants))
+
+
+def _engines(seen: Overview) -> Table:
+    table = _table(
+        "replica", "running", "waiting", "oldest", "memory", "held", "cached", "promised", "tokens/s", "step"
+    )
+    for one in seen.engines:
+        table.add_row(
+            one.name,
+            f"{one.num_running:g}",
+            f"{one.num_waiting:g}",
+            f"{one.oldest_s:.1f} s" if one.num_waiting else "",
+            _bar(one.held, one.cached),
+            f"{one.held:.0%}",
+            f"{one.cached:.0%}",
+            f"{one.promised:.0%}",
+            f"{one.tokens_per_s:.0f}",
+            f"{one.step_s * 1000:.1f} ms" if one.step_s is not None else "",
+        )
+    return table
+
+
+def _classes(seen: Overview) -> Table:
+    table = _table("class", "TTFT kept", "between tokens kept", "goodput/s", "burn 5 min", "burn 1 h")
+    for one in seen.classes:
+        burn = Text(f"{one.burn:.1f}", style="red" if one.burn > 1 else "")
+        table.add_row(
+            one.name,
+            _share(one.ttft),
+            _share(one.inter_token),
+            f"{one.goodput_per_s:.2f}",
+            burn,
+            f"{one.burn_hour:.1f}",
+        )
+    return table
+
+
+def _tenant_table(tenants: Iterable[TenantLine]) -> Table:
+    table = _table("tenant, last minute", "responses", "failed", "refused", "output tokens", "cost")
+    for one in tenants:
+        table.add_row(
+            Text(one.name),
+            *map(str, (one.num_responses, one.num_failed, one.num_refused, one.num_output_tokens)),
+            f"{one.cost:.4f}",
+        )
+    return table
+
+
+def _table(first: str, *others: str) -> Table:
+    table = Table(box=None, pad_edge=False, header_style="dim")
+    table.add_column(first, min_width=20)
+    for name in others:
+        table.add_column(name, justify="right")
+    return table
+
+
+def _share(value: float | None) -> str:
+    return "-" if value is None else f"{value:.1%}"
+
+
+def _bar(held: float, cached: float, width: int = 20) -> Text:
+    """Held, cached and free pages."""
+    num_held, num_cached = round(held * width), round(cached * width)
+    free = max(0, width - num_held - num_cached)
+    return Text.assemble(("█" * num_held, "yellow"), ("▒" * num_cached, "cyan"), ("·" * free, "dim"))
