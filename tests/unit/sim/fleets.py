@@ -15,6 +15,7 @@ POOL = {
     "max_batch_tokens": 2048,
     "max_chunk_tokens": 1024,
     "max_running": 128,
+    "page_tokens": 64,
 }
 
 

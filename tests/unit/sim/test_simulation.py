@@ -42,7 +42,7 @@ def test_everything_adds_up_whatever_fails(
     struck: list[dict[str, Any]], rps: float, fast_forward: bool, seed: int
 ) -> None:
     """`run` raises if requests, tokens or pages do not balance; here also that every request ended."""
-    pool = {"min": 2, "start_up_s": 3.0, "num_pages": 1200, "max_waiting": 8}
+    pool = {"min": 2, "start_up_s": 3.0, "num_pages": 300, "max_waiting": 8}
     options = Options(seed, fast_forward, shares_prefixes=False)
     outcome = simulate(requests(rps, 6), seed, options, pool=pool, simulation={"faults": struck})
     books = outcome.books

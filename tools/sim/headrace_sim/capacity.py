@@ -15,7 +15,6 @@ from headrace_workload.generate import generate
 from headrace_workload.lengths import mean
 from headrace_workload.spec import Kind, Workload
 
-_STEPS = 7
 _FIRST_RPS = 1.0
 _MOST_RPS = 4096.0
 
@@ -28,8 +27,10 @@ class Capacity:
     tokens_per_s: float
 
 
-def search_capacity(fleet: SimFleet, pool: str, workload: Workload, seed: int = 0, for_s: float = 60.0) -> Capacity:
-    """The highest rate, within one part in a hundred, at which one replica of `pool` meets its classes' targets."""
+def search_capacity(
+    fleet: SimFleet, pool: str, workload: Workload, seed: int = 0, for_s: float = 60.0, steps: int = 7
+) -> Capacity:
+    """The highest rate, within one part in 2**steps, at which one replica of `pool` meets its classes' targets."""
     alone = _alone(fleet, pool)
     model = fleet.pools[pool].settings.model
     kinds = tuple(kind for kind in workload.kinds if kind.model in (model, ""))
@@ -37,7 +38,7 @@ def search_capacity(fleet: SimFleet, pool: str, workload: Workload, seed: int = 
     low, high = 0.0, _FIRST_RPS
     while high < _MOST_RPS and _meets(alone, kinds, high, seed, for_s):
         low, high = high, high * 2
-    for _ in range(_STEPS):
+    for _ in range(steps):
         middle = (low + high) / 2
         if _meets(alone, kinds, middle, seed, for_s):
             low = middle

@@ -61,7 +61,7 @@ class PoolSection:
     runtime_reserve_gib: float = setting(4.0, "memory of each device that is not for KV", minimum=0, maximum=1000)
     host_ms: float = setting(0.0, "time of the host in each step", minimum=0, maximum=1000)
     front_ms: float = setting(0.0, "time of a request outside the engine: HTTP, tokens", minimum=0, maximum=60_000)
-    overrun: float = setting(0.0, "overrun probability of the statistical class; 0: off", minimum=0, maximum=0.9999)
+    overrun: float = setting(0.0, "overrun probability of the statistical class; 0: off", minimum=0, maximum=0.5)
     initial: int | None = setting(None, "replicas that are ready when it begins; nothing: min", minimum=0)
     scaling: ScalingSection | None = setting(None, "scale between min and max")
 

@@ -1,0 +1,65 @@
+"""Policies that exist only to be compared with, closed loops, and the capacity of one replica."""
+
+import pytest
+
+from headrace_sim.assembly import Options
+from headrace_sim.capacity import search_capacity
+from headrace_sim.closed_loop import ClosedLoop
+from headrace_sim.experiments.table import Report
+from headrace_sim.simulation import Outcome, Simulation
+from headrace_workload.generate import generate
+from headrace_workload.lengths import Fixed, Uniform
+from headrace_workload.spec import read_workload
+from tests.unit.sim.fleets import fleet_file, requests
+
+PATIENT = {"chat": {"ttft_ms": 600_000, "max_queue_ms": 600_000, "default": True}}
+
+
+def closed(options: Options, users: int = 8, count: int = 40) -> Outcome:
+    loop = ClosedLoop("m", Fixed(200), Uniform(5, 60), users, count)
+    return Simulation(fleet_file(classes=PATIENT), options).run(loop.first(), loop.after)
+
+
+def test_a_closed_loop_has_its_users_and_no_more() -> None:
+    outcome = closed(Options(shares_prefixes=False))
+    assert outcome.books.num_arrived == 40
+    assert outcome.books.endings == {"incomplete": 40}
+    assert max(outcome.timeline.running) <= 8
+
+
+def test_a_static_batch_takes_longer_for_the_same_work() -> None:
+    continuous, static = (closed(Options(shares_prefixes=False, static_batching=each)) for each in (False, True))
+    assert static.books.num_generated == continuous.books.num_generated
+    assert static.duration_s > 1.3 * continuous.duration_s
+
+
+def test_only_queue_first_serves_what_is_late_already() -> None:
+    tight = {"chat": {"ttft_ms": 500, "max_queue_ms": 2000, "delivery_reserve_ms": 0, "default": True}}
+    late = []
+    for queue_first in (False, True):
+        workload = read_workload(requests(30, 3, prompt=4000, output=5, max_output=5))
+        options = Options(shares_prefixes=False, queue_first=queue_first)
+        outcome = Simulation(fleet_file(classes=tight), options).run(generate(workload, 1))
+        late.append(sum(each > 0.5 for each in outcome.books.columns["m", "chat"].ttft_s))
+    assert late[1] > 2 * late[0]
+
+
+def test_the_capacity_found_is_the_edge_of_the_target() -> None:
+    fleet = fleet_file(
+        {"page_tokens": 256}, classes={"chat": {"ttft_ms": 300, "max_queue_ms": 300, "default": True, "target": 0.95}}
+    )
+    workload = read_workload(requests(1, 1, prompt=2000, output=20, max_output=100))
+    found = search_capacity(fleet, "p", workload, for_s=3, steps=3)
+    assert found.tokens_per_s == pytest.approx(found.requests_per_s * 2100)
+    shares = []
+    for rps in (0.8 * found.requests_per_s, 1.5 * found.requests_per_s):
+        load = read_workload(requests(rps, 3, prompt=2000, output=20, max_output=100))
+        column = Simulation(fleet, Options(shares_prefixes=False)).run(generate(load, 1)).books.columns["m", "chat"]
+        shares.append(sum(column.met) / len(column.met))
+    assert shares[0] >= 0.9 > shares[1]
+
+
+def test_a_report_is_markdown_with_its_command() -> None:
+    text = Report("A or B", "What was run.", ("a", "b"), [("1", "2")], "A wins.").to_markdown("a-or-b")
+    assert "| a | b |\n|---|---|\n| 1 | 2 |" in text
+    assert "python -m headrace_sim.experiments a-or-b" in text
