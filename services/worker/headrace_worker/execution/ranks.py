@@ -22,7 +22,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from multiprocessing.connection import Connection, Pipe, wait
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar, get_args
 
 from headrace_worker.config import WorkerConfig
 from headrace_worker.execution import rank_messages as tell
@@ -45,12 +45,17 @@ _ReportT = TypeVar("_ReportT")
 
 @dataclass
 class _Rank:
-    """One process. Silence is counted in looks, so that a machine that slept is not taken for a rank that did."""
+    """One process. Silence is counted in looks, so that a machine that slept is not taken for a rank that did.
+
+    Reports wait by their kind: an answer to a question may come behind the tokens of a step that is not asked for yet.
+    """
 
     number: int
     process: subprocess.Popen[bytes]
     connection: Connection
-    reports: queue.Queue[tell.Report] = field(default_factory=queue.Queue)
+    reports: dict[type, queue.Queue[Any]] = field(
+        default_factory=lambda: {kind: queue.Queue() for kind in get_args(tell.Report)}
+    )
     silent_s: float = 0.0
     words: str = ""
     known: bool = False
@@ -94,17 +99,14 @@ class Ranks:
             raise self.explain(error) from error
 
     def receive(self, number: int, kind: type[_ReportT]) -> _ReportT:
-        """The next report of a rank, which must be of this kind. Raises RunnerError when the group is over."""
-        reports = self._ranks[number - 1].reports
+        """The next report of this kind of a rank. Raises RunnerError when the group is over."""
+        reports: queue.Queue[_ReportT] = self._ranks[number - 1].reports[kind]
         while True:
             try:
-                report = reports.get(timeout=_LOOK_S)
+                return reports.get(timeout=_LOOK_S)
             except queue.Empty:
                 if self._over.is_set():
                     raise self._verdict() from None
-                continue
-            assert isinstance(report, kind), f"rank {number} says {report!r} and not {kind.__name__}"
-            return report
 
     def receive_all(self, kind: type[_ReportT]) -> list[_ReportT]:
         """One report of every rank."""
@@ -183,7 +185,7 @@ class Ranks:
         if isinstance(report, tell.Broke):
             rank.words, rank.known = report.detail, report.known
         elif not isinstance(report, tell.Beat):
-            rank.reports.put(report)
+            rank.reports[type(report)].put(report)
         return True
 
     def _ending(self, rank: _Rank) -> str:
