@@ -10,8 +10,9 @@ from typing import NamedTuple
 
 from headrace_worker.scheduling.blocks import PagePool, PoolExhausted
 from headrace_worker.scheduling.group import Group
-from headrace_worker.scheduling.plan import PageCopy, Plan, PlanRow
-from headrace_worker.scheduling.request import Sequence
+from headrace_worker.scheduling.hand_off import HandOffs
+from headrace_worker.scheduling.plan import PageCopy, PageExport, Plan, PlanRow
+from headrace_worker.scheduling.request import HandOff, Sequence
 from headrace_worker.scheduling.running import RunningSet
 
 _ON_DEVICE = (-1,)
@@ -33,23 +34,25 @@ class StepDraft:
     def __init__(self) -> None:
         self.works: list[Work] = []
         self.admitted: list[Group] = []
+        self.exports: list[PageExport] = []
         self.num_decode_tokens = 0
         self.context_tokens = 0
         self.least_gap_s: float | None = None
 
-    def plan(self, step: int, released: tuple[int, ...]) -> Plan:
+    def plan(self, step: int, released: tuple[int, ...], imports: tuple[int, ...] = ()) -> Plan:
         rows = tuple([work.row for work in self.works])
         copies = tuple([work.copy for work in self.works if work.copy is not None])
         admitted = tuple([group.request for group in self.admitted if group.live])
-        return Plan(step, rows, copies, admitted, released)
+        return Plan(step, rows, copies, admitted, released, tuple(self.exports), imports)
 
 
 class Composer:
     """Adds rows to a draft. A sequence whose pages the pool refuses fails alone, as kv_exhausted."""
 
-    def __init__(self, pool: PagePool, running: RunningSet, overlap: bool, depth: int = 1) -> None:
+    def __init__(self, pool: PagePool, running: RunningSet, hand_offs: HandOffs, overlap: bool, depth: int = 1) -> None:
         self._pool = pool
         self._running = running
+        self._hand_offs = hand_offs
         self._max_in_flight = 1 if overlap else 0
         self._depth = depth
 
@@ -104,7 +107,9 @@ class Composer:
         table = prompt.page_table
         samplers: tuple[Sequence, ...] = ()
         prompt.num_computed = stop
-        if stop == group.num_prompt:
+        if group.request.hand_off is HandOff.SEND:
+            draft.exports.append(self._hand_offs.export(group, stop))
+        elif stop == group.num_prompt:
             # A choice that has drawn before it was preempted draws again only behind what it has drawn.
             samplers = tuple([sequence for sequence in group.live if not sequence.output_ids])
             self._running.fork(group)

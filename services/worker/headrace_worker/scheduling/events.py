@@ -1,7 +1,7 @@
 """What the scheduler tells its caller: one outcome per submit, and if that is accepted, one ending per choice.
 
     submit --> Refused
-           --> Accepted --> Progress* --> Tokens* --> Finished      (Tokens and Finished once per choice)
+           --> Accepted --> [PagesWanted] --> Progress* --> Tokens* --> Finished   (the last two once per choice)
 
 Knows no wire format; the reasons are the strings of the status map.
 """
@@ -14,6 +14,7 @@ FinishKind: TypeAlias = Literal["completed", "incomplete", "failed", "cancelled"
 
 _KIND_OF_REASON: dict[str, FinishKind] = {
     "stop": "completed",
+    "prefilled": "completed",
     "tool_calls": "completed",
     "length": "incomplete",
     "content_filter": "incomplete",
@@ -54,6 +55,19 @@ class Refused(NamedTuple):
     field: str | None = None
     numbers: tuple[int, ...] = ()
     retry_after_s: float | None = None
+
+
+class PagesWanted(NamedTuple):
+    """Of an accepted request: another replica is to compute its first `num_tokens` prompt tokens, of which the first
+    `first_page` pages are here already; the others go to `pages`.
+    """
+
+    handle: int
+    response_id: str
+    attempt: int
+    first_page: int
+    pages: tuple[int, ...]
+    num_tokens: int
 
 
 class Progress(NamedTuple):
@@ -98,4 +112,4 @@ class Finished(NamedTuple):
     used_pages: int
 
 
-Event: TypeAlias = Accepted | Refused | Progress | Tokens | Finished
+Event: TypeAlias = Accepted | Refused | PagesWanted | Progress | Tokens | Finished

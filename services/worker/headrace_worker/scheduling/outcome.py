@@ -11,7 +11,7 @@ from headrace_worker.scheduling.events import Event, Progress, Tokens
 from headrace_worker.scheduling.fairness import OUTPUT_TOKEN_COST, VirtualTokens
 from headrace_worker.scheduling.group import Group
 from headrace_worker.scheduling.plan import ResultRow, StepResult
-from headrace_worker.scheduling.request import Sequence, SequenceState
+from headrace_worker.scheduling.request import HandOff, Sequence, SequenceState
 from headrace_worker.scheduling.running import RunningSet
 from headrace_worker.scheduling.statistical import StatisticalClass
 
@@ -53,6 +53,9 @@ class Outcomes:
             group.publish(holder, row.page_table, num_written, self._pool)
         if not row.samples and holder is group.prompt and not group.num_preempted:
             self._events.append(Progress(group.live[0].handle, num_written))
+        if group.request.hand_off is HandOff.SEND and num_written == group.num_prompt:
+            self._running.end_all(group, "prefilled", now)
+            return
         for sequence in work.samplers:
             drawn = by_handle.get(sequence.handle)
             if drawn is not None and drawn.token_ids and sequence.state is not SequenceState.FINISHED:

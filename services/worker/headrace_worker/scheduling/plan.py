@@ -44,12 +44,25 @@ class PlanRow(NamedTuple):
     placeholder: bool = False
 
 
+class PageExport(NamedTuple):
+    """Pages of a prompt, from its page `first_page` on, that this step makes whole and another replica waits for.
+
+    `handle` is that of the request; after the last one nothing follows for it.
+    """
+
+    handle: int
+    first_page: int
+    pages: tuple[int, ...]
+    is_last: bool
+
+
 @dataclass(frozen=True, slots=True)
 class Plan:
     """One engine step.
 
     Do in this order: forget `released` handles, learn `admitted` requests (all their choices), perform `copies`,
     then run `rows` as one batch. `step` rises by one per plan. A handle in `released` never appears again.
+    `imports` are pages that another replica has filled since the plan before; `exports` are for others to read.
     """
 
     step: int
@@ -57,6 +70,8 @@ class Plan:
     copies: tuple[PageCopy, ...] = ()
     admitted: tuple[Request, ...] = ()
     released: tuple[int, ...] = ()
+    exports: tuple[PageExport, ...] = ()
+    imports: tuple[int, ...] = ()
 
 
 class ResultRow(NamedTuple):

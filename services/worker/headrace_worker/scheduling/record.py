@@ -1,6 +1,7 @@
 """The scheduler's inputs as JSON lines, and every plan reproduced from them offline.
 
-One `header` (limits, epoch), then in order `submit`, `cancel`, `plan`, `complete`, `clear_cache`. A plan line has the
+One `header` (limits, epoch), then in order `submit`, `cancel`, `plan`, `complete`, `clear_cache`, and of hand-offs
+`received`, `receive_failed`, `end_transfer`. A plan line has the
 predictions the step asked for and the digest of the plan that was made. Prompt ids are in the clear; logprobs are left
 out. Knows how to write a line, not where it goes.
 """
@@ -21,7 +22,7 @@ from headrace_worker.scheduling.events import Event
 from headrace_worker.scheduling.limits import Limits
 from headrace_worker.scheduling.plan import Plan, ResultRow, StepResult
 from headrace_worker.scheduling.prefix import HashBlock
-from headrace_worker.scheduling.request import Grammar, Request, SamplingParams
+from headrace_worker.scheduling.request import Grammar, HandOff, Request, SamplingParams
 from headrace_worker.scheduling.scheduler import Scheduler
 
 _VERSION = 1
@@ -78,6 +79,18 @@ class RecordingScheduler(Scheduler):
     def clear_cache(self, epoch: int) -> None:
         self._put("clear_cache", epoch=epoch)
         super().clear_cache(epoch)
+
+    def received(self, handle: int) -> None:
+        self._put("received", handle=handle)
+        super().received(handle)
+
+    def receive_failed(self, handle: int, reason: str, now: float) -> None:
+        self._put("receive_failed", handle=handle, reason=reason, now=now)
+        super().receive_failed(handle, reason, now)
+
+    def end_transfer(self, handle: int) -> None:
+        self._put("end_transfer", handle=handle)
+        super().end_transfer(handle)
 
     def _put(self, kind: str, **fields: object) -> None:
         self._write(json.dumps({"kind": kind} | fields, separators=(",", ":")))
@@ -156,9 +169,19 @@ class _Replayer:
         elif kind == "clear_cache":
             scheduler.clear_cache(entry["epoch"])
         else:
-            raise ValueError(f"unknown kind {kind!r}")
+            self._hand_off(kind, entry)
         scheduler.take_events()
         return plan
+
+    def _hand_off(self, kind: str, entry: dict[str, Any]) -> None:
+        if kind == "received":
+            self._scheduler.received(entry["handle"])
+        elif kind == "receive_failed":
+            self._scheduler.receive_failed(entry["handle"], entry["reason"], entry["now"])
+        elif kind == "end_transfer":
+            self._scheduler.end_transfer(entry["handle"])
+        else:
+            raise ValueError(f"unknown kind {kind!r}")
 
     def _submit(self, request: Request, now: float) -> None:
         try:
@@ -197,6 +220,7 @@ def _encode_request(request: Request) -> dict[str, Any]:
         "sampling": sampling,
         "chain_root": request.chain_root.hex(),
         "kv_context": request.kv_context.hex(),
+        "hand_off": request.hand_off.value,
     }
 
 
@@ -211,5 +235,6 @@ def _decode_request(fields: dict[str, Any]) -> Request:
         "grammar": None if grammar is None else Grammar(**grammar),
         "chain_root": bytes.fromhex(fields["chain_root"]),
         "kv_context": bytes.fromhex(fields["kv_context"]),
+        "hand_off": HandOff(fields.get("hand_off", "")),
     }
     return Request(**(fields | decoded))

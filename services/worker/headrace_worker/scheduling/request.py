@@ -58,6 +58,16 @@ class Grammar:
     text: str
 
 
+class HandOff(enum.Enum):
+    """What another replica does of the prompt: nothing; it takes the pages from here; it computes all but the last
+    token, and the pages come from there.
+    """
+
+    NONE = ""
+    SEND = "send"
+    RECEIVE = "receive"
+
+
 @dataclass(frozen=True, slots=True)
 class Request:
     """One attempt of one response: `n` choices over one prompt. Choice i has handle `handle + i`.
@@ -67,6 +77,7 @@ class Request:
     `statistical` allows a promise of less than the whole future, and preemption, where the limits' `overrun` is not 0.
     `fair_key` is opaque; its share of the replica is proportional to `weight`.
     `chain_root` and `kv_context` are the digests that separate cached state (nobody hits across either).
+    One that sends draws nothing and ends as "prefilled"; who takes its pages holds the first `from_page` already.
     """
 
     handle: int
@@ -85,6 +96,8 @@ class Request:
     weight: float = 1.0
     chain_root: bytes = b""
     kv_context: bytes = b""
+    hand_off: HandOff = HandOff.NONE
+    from_page: int = 0
 
     @property
     def num_prompt(self) -> int:

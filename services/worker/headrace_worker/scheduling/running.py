@@ -17,6 +17,7 @@ class RunningSet:
 
     Of the `statistical` ones some may be `suspended`: they hold nothing until they resume. Their prompt is then
     prefilled again, and choices that had drawn are `catching_up` until what they had drawn is computed too.
+    `held` are those whose prompt another replica computes; then they prefill what is left of it.
     `events` collects what there is to tell the caller, from here and from the owners that work on this set;
     `live_handles` are those of waiting and running choices.
     """
@@ -27,6 +28,7 @@ class RunningSet:
         self.catching_up: dict[Sequence, Group] = {}
         self.statistical: dict[Group, None] = {}
         self.suspended: dict[Group, None] = {}
+        self.held: dict[Group, None] = {}
         self.num_preempted = 0
         self._num_statistical = 0
         self.num_choices = 0
@@ -52,6 +54,16 @@ class RunningSet:
             self._num_statistical += 1
             group.order = self._num_statistical
             self.statistical[group] = None
+
+    def hold(self, group: Group) -> None:
+        """Its prompt comes from elsewhere."""
+        del self.prefilling[group]
+        self.held[group] = None
+
+    def go_on(self, group: Group) -> None:
+        """What was to come from elsewhere is there."""
+        del self.held[group]
+        self.prefilling[group] = None
 
     def preempt(self, group: Group) -> None:
         """A statistical request gives back all that it holds. What is in flight for it still counts."""
@@ -112,7 +124,7 @@ class RunningSet:
         return released
 
     def _remove(self, group: Group) -> None:
-        for phase in (self.prefilling, self.statistical, self.suspended):
+        for phase in (self.prefilling, self.held, self.statistical, self.suspended):
             phase.pop(group, None)
         attempts = self._groups[group.request.response_id]
         attempts.remove(group)

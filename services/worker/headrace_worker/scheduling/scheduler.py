@@ -18,6 +18,7 @@ from headrace_worker.scheduling.composer import Composer, StepDraft, Work
 from headrace_worker.scheduling.entrance import Entrance
 from headrace_worker.scheduling.events import Event
 from headrace_worker.scheduling.fairness import VirtualTokens
+from headrace_worker.scheduling.hand_off import HandOffs
 from headrace_worker.scheduling.ledger import Ledger
 from headrace_worker.scheduling.limits import Limits
 from headrace_worker.scheduling.outcome import Outcomes
@@ -50,7 +51,8 @@ class Scheduler:
         admission = Admission(limits, self.ledger, hash_block, self._statistical)
         self._entrance = Entrance(limits, self.room, admission, self.running)
         self._cancels = Cancels(self._entrance, self.running)
-        self._composer = Composer(self.pool, self.running, limits.overlap, limits.depth)
+        self.hand_offs = HandOffs(self.pool, self.running)
+        self._composer = Composer(self.pool, self.running, self.hand_offs, limits.overlap, limits.depth)
         self._outcomes = Outcomes(self.pool, self.running, fairness, self._statistical)
         self._predictor = predictor
         self._in_flight: deque[tuple[int, tuple[Work, ...]]] = deque()
@@ -94,7 +96,7 @@ class Scheduler:
             work.group.announced = True
         step, self._next_step = self._next_step, self._next_step + 1
         self._in_flight.append((step, tuple(draft.works)))
-        return draft.plan(step, self.running.take_released())
+        return draft.plan(step, self.running.take_released(), self.hand_offs.take_imports())
 
     def complete(self, result: StepResult, now: float) -> list[Event]:
         """Take in the result of the oldest plan in flight; returns all events since the last time."""
@@ -115,6 +117,18 @@ class Scheduler:
         """Forget all cached pages; a new epoch of page events begins."""
         self.pool.clear(epoch)
 
+    def received(self, handle: int) -> None:
+        """The pages that a request waited for are there; if it has ended they only leave quarantine."""
+        self.hand_offs.received(handle)
+
+    def receive_failed(self, handle: int, reason: str, now: float) -> None:
+        """They will not come; they stay in quarantine until `end_transfer`."""
+        self.hand_offs.fail(handle, reason, now)
+
+    def end_transfer(self, handle: int) -> None:
+        """No other machine reads or writes the request's pages any more. Idempotent."""
+        self.hand_offs.end(handle)
+
     def _add_prefills(self, draft: StepDraft, now: float) -> None:
         """Prompts under way first, in the order they entered; then new ones while there is budget left for them."""
         budget = self._prefill_budget(draft)
@@ -126,12 +140,14 @@ class Scheduler:
         for group in list(self.running.prefilling):
             if budget <= 0:
                 return
+            if not group.announced and group not in draft.admitted:
+                draft.admitted.append(group)
             budget -= self._composer.add_prefill(draft, group, budget, now)
         while budget > 0 and self.room:
             admitted = self._entrance.admit_next(now)
             if admitted is None:
                 break
-            if admitted.live:
+            if admitted.live and not self.hand_offs.begin_receive(admitted, now):
                 draft.admitted.append(admitted)
                 budget -= self._composer.add_prefill(draft, admitted, budget, now)
 

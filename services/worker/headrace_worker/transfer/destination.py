@@ -72,7 +72,7 @@ class Destination:
         """The operation is over; `arrived`: whole, checked, and from pages that were still leased after it."""
         self._writing.remove(extent)
         if self.state is PullState.ABORTED:
-            self.num_late += arrived
+            self.num_late += 1
             return
         if arrived:
             self._mark(extent)
