@@ -40,6 +40,8 @@ class LoadForecaster:
         self._parameters: Any = None
         self._num_since_fit = 0
         self._fresh: tuple[Any, float] | None = None
+        # Nothing changes until a bucket closes: what was asked is asked again every second.
+        self._answers: dict[int, float | None] = {}
 
     def note(self, at_s: float, load: float) -> None:
         """A reading of the load. A bucket without one is missing, not zero."""
@@ -55,6 +57,11 @@ class LoadForecaster:
         if len(self._buckets) < _FEWEST_BUCKETS:
             return None
         steps = max(1, round(horizon_s / BUCKET_S))
+        if steps not in self._answers:
+            self._answers[steps] = self._forecast(steps)
+        return self._answers[steps]
+
+    def _forecast(self, steps: int) -> float | None:
         if self._fresh is None:
             self._fresh = self._filtered()
         filtered, scale = self._fresh
@@ -71,6 +78,7 @@ class LoadForecaster:
         self._sum, self._count = 0.0, 0
         self._num_since_fit += 1
         self._fresh = None
+        self._answers.clear()
 
     def _filtered(self) -> tuple[Any, float]:
         """The model with its state after the last bucket, and the unit that it counts in."""
