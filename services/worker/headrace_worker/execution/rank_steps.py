@@ -43,7 +43,7 @@ class RankSteps(Steps):
     def __init__(self, config: WorkerConfig, loaded: Loaded, group: Collectives | None = None) -> None:
         self._config, self._loaded, self._group = config, loaded, group
         self.place = group.place if group is not None else ALONE
-        self._layout = KvLayout.of(loaded.model, config.page_tokens, loaded.dtype, loaded.device)
+        self._layout = KvLayout.of(loaded.model, config.page_tokens, loaded.kv_dtype, loaded.device)
         self._sampler = Sampler(loaded.model.config.vocab_size, loaded.end_token_ids, loaded.device)
         self._begun: deque[_Begun] = deque()
         self._overlaps = config.overlaps
