@@ -47,7 +47,14 @@ class WorkerConfig:
         ),
     )
     precision: Literal["float32", "bfloat16", "float16"] = field(
-        default="float32", metadata=_help("type of weights, activations and KV")
+        default="float32", metadata=_help("type of weights, activations and, by default, KV")
+    )
+    kv_precision: Literal["same", "fp8"] = field(
+        default="same", metadata=_help("type of KV pages: fp8 is E4M3, half the bytes of 16 bits")
+    )
+    attention: Literal["auto", "flash_attn", "triton", "torch"] = field(
+        default="auto",
+        metadata=_help("what attends, and with torch what else has kernels of ours; auto: the first that can serve"),
     )
     tp: int = field(default=1, metadata=_help("tensor-parallel degree: ranks that share every layer"))
     pp: int = field(default=1, metadata=_help("pipeline-parallel degree: stages of consecutive layers"))

@@ -13,9 +13,12 @@ Shape suffixes used in the worker's tensor code:
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
+
+from headrace_worker.kernels.rotation import Rotation
 
 NULL_PAGE = 0
 """Padding rows, and rows whose KV must not be written, write here. It never belongs to a sequence."""
@@ -95,6 +98,20 @@ class KvPages:
 
     k_PBKD: Tensor
     v_PBKD: Tensor
+    k_scale: float = 1.0
+    v_scale: float = 1.0
+    """What fp8 pages are multiplied by when they are read."""
+
+
+class HeadRows(NamedTuple):
+    """A step's rows before they are rotated: queries and keys stacked over heads [T, N + K, D], values [T, K, D]."""
+
+    qk_THD: Tensor
+    v_TKD: Tensor
+
+    @property
+    def num_heads(self) -> int:
+        return self.qk_THD.shape[1] - self.v_TKD.shape[1]
 
 
 class AttentionStep(ABC):
@@ -107,11 +124,19 @@ class AttentionStep(ABC):
         A row at position p sees keys max(0, p - window + 1) .. p. Keys arrive rotated. Returns [T, N, D].
         """
 
+    def rotate_and_attend(self, layer: int, heads: HeadRows, rotation: Rotation, window: int | None = None) -> Tensor:
+        """`attend` of rows that are not rotated yet; backends whose kernels do both at once have their own."""
+        qk_THD = rotation.apply(heads.qk_THD)
+        num_heads = heads.num_heads
+        return self.attend(layer, qk_THD[:, :num_heads], qk_THD[:, num_heads:], heads.v_TKD, window)
+
 
 class AttentionBackend(ABC):
     """A way to attend over pages, chosen once at start."""
 
     name: str
+    row_kernels = False
+    """Whether the layers beside it should use our kernels, too."""
 
     @abstractmethod
     def begin(self, batch: AttentionBatch, kv: Sequence[KvPages], scale: float) -> AttentionStep:

@@ -13,7 +13,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from headrace_worker.attention.base import AttentionBackend, AttentionBatch, AttentionStep, KvPages
-from headrace_worker.kernels.kv_write import KvWrite
+from headrace_worker.kernels.kv_write import KvWrite, from_pages
 
 QUERY_TILE = 16
 KEY_TILE = 64
@@ -84,15 +84,16 @@ class _InvariantStep(AttentionStep):
 
     def attend(self, layer: int, q_TND: Tensor, k_TKD: Tensor, v_TKD: Tensor, window: int | None = None) -> Tensor:
         pages = self.kv[layer]
-        self.kv_write.write(k_TKD, pages.k_PBKD)
-        self.kv_write.write(v_TKD, pages.v_PBKD)
+        self.kv_write.write(k_TKD, pages.k_PBKD, pages.k_scale)
+        self.kv_write.write(v_TKD, pages.v_PBKD, pages.v_scale)
         num_kv_heads = pages.k_PBKD.shape[2]
         queries = self.tiles.arrange(q_TND, num_kv_heads) * self.scale
         best = queries.new_full((*queries.shape[:2], 1), float("-inf"))
         total = torch.zeros_like(best)
         mixed = torch.zeros_like(queries)
         for start in range(0, self.key_slots_ML.shape[1], KEY_TILE):
-            keys, values = (self._gather(tensor, start) for tensor in (pages.k_PBKD, pages.v_PBKD))
+            keys = from_pages(self._gather(pages.k_PBKD, start), queries, pages.k_scale)
+            values = from_pages(self._gather(pages.v_PBKD, start), queries, pages.v_scale)
             scores = torch.bmm(queries, keys.transpose(1, 2))
             scores = scores.masked_fill_(self._hidden(start, window, queries.shape, num_kv_heads), float("-inf"))
             new_best = torch.maximum(best, scores.amax(-1, keepdim=True))

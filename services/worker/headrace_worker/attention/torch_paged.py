@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from headrace_worker.attention.base import AttentionBackend, AttentionBatch, AttentionStep, KvPages
-from headrace_worker.kernels.kv_write import KvWrite
+from headrace_worker.kernels.kv_write import KvWrite, from_pages
 
 QUERY_BLOCK = 128
 """Queries of one call. It leaves out the keys behind them, so a long chunk does little more than half the work."""
@@ -112,8 +112,8 @@ class _PagedStep(AttentionStep):
 
     def attend(self, layer: int, q_TND: Tensor, k_TKD: Tensor, v_TKD: Tensor, window: int | None = None) -> Tensor:
         pages = self.kv[layer]
-        self.kv_write.write(k_TKD, pages.k_PBKD)
-        self.kv_write.write(v_TKD, pages.v_PBKD)
+        self.kv_write.write(k_TKD, pages.k_PBKD, pages.k_scale)
+        self.kv_write.write(v_TKD, pages.v_PBKD, pages.v_scale)
         if self.only_decodes:  # rows are already in group order
             return self._attend_group(self.groups[0], q_TND[:, None], pages, window)[:, 0]
         out_TND = torch.zeros_like(q_TND)
@@ -124,8 +124,8 @@ class _PagedStep(AttentionStep):
 
     def _attend_group(self, group: _Group, q_SQND: Tensor, pages: KvPages, window: int | None) -> Tensor:
         num_sequences, num_queries, num_heads, head_dim = q_SQND.shape
-        k_SKLD = self._gather(pages.k_PBKD, group)
-        v_SKLD = self._gather(pages.v_PBKD, group)
+        k_SKLD = from_pages(self._gather(pages.k_PBKD, group), q_SQND, pages.k_scale)
+        v_SKLD = from_pages(self._gather(pages.v_PBKD, group), q_SQND, pages.v_scale)
         mask_S1QL = group.mask(window, self.batch.page_size, q_SQND.dtype)
         num_kv_heads = k_SKLD.shape[1]
         if num_queries == 1:  # the query heads of one KV head become its queries, so that no key is repeated

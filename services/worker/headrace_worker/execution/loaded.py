@@ -19,6 +19,7 @@ class Loaded:
     model: LlamaForCausalLM
     attention: AttentionBackend
     dtype: torch.dtype
+    kv_dtype: torch.dtype
     device: torch.device
     end_token_ids: frozenset[int]
 

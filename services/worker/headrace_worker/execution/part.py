@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import dataclasses
+import logging
 import os
 from dataclasses import dataclass
 
 import torch
 
-from headrace_worker.attention.registry import select_attention
+from headrace_worker.attention.base import AttentionBackend
+from headrace_worker.attention.needs import AttentionNeeds
+from headrace_worker.attention.registry import AttentionError, choose_attention
 from headrace_worker.config import ConfigError, WorkerConfig
 from headrace_worker.execution.loaded import Loaded
+from headrace_worker.kernels.capability import capability
 from headrace_worker.layers.setting import Shard
 from headrace_worker.layers.stage import Stage
 from headrace_worker.models.checkpoint import ModelFiles
@@ -22,6 +27,8 @@ from headrace_worker.parallel.place import Place
 from headrace_worker.perf.errors import LayoutError
 from headrace_worker.perf.layout import Layout
 from headrace_worker.perf.model_shape import ModelShape
+
+log = logging.getLogger(__name__)
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 
@@ -85,15 +92,41 @@ def load_part(
         shard = Shard()
     first, end = place.layout.stage_range(files.config.num_layers, place.stage)
     stage = Stage(first, None if place.is_last_stage else end)
-    options = BuildOptions(str(device), DTYPES[config.precision], config.deterministic, shard, stage)
+    options = BuildOptions(str(device), DTYPES[config.precision], config.deterministic, shard=shard, stage=stage)
     return Part(_load(config, files, options, progress), group)
 
 
 def _load(config: WorkerConfig, files: ModelFiles, options: BuildOptions, progress: Progress) -> Loaded:
     torch.set_num_threads(config.threads or max(1, num_cores() // (config.tp * config.pp)))
+    device = torch.device(options.device)
+    kv_dtype = torch.float8_e4m3fn if config.kv_precision == "fp8" else options.dtype
+    attention = _attention(config, files.config, device, kv_dtype)
+    options = dataclasses.replace(options, row_kernels=attention.row_kernels)
     model = load_model(files, options, progress)
     ends = frozenset(files.text.end_token_ids)
-    return Loaded(model, select_attention(config.deterministic), options.dtype, torch.device(options.device), ends)
+    return Loaded(model, attention, options.dtype, kv_dtype, device, ends)
+
+
+def _attention(
+    config: WorkerConfig, model: ModelConfig, device: torch.device, kv_dtype: torch.dtype
+) -> AttentionBackend:
+    """What was named, or the best that can serve; ConfigError if what was named cannot."""
+    needs = AttentionNeeds(
+        device=device.type,
+        capability=capability(device),
+        dtype=config.precision,
+        kv_dtype=str(kv_dtype).removeprefix("torch."),
+        page_tokens=config.page_tokens,
+        head_dim=model.head_dim,
+        windowed=any(model.sliding_windows),
+        deterministic=config.deterministic,
+    )
+    try:
+        chosen = choose_attention(config.attention, needs)
+    except AttentionError as error:
+        raise ConfigError("attention", str(error)) from error
+    log.info("attention: %s (%s)", chosen.backend.name, chosen.reason)
+    return chosen.backend
 
 
 def num_cores() -> int:

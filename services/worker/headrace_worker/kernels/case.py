@@ -7,8 +7,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-import torch
-
 TARGETS = (80, 89, 90, 100)
 """Compute capabilities times ten: A100, L4 and RTX 40, H100 and H200, B200."""
 FP8_TARGETS = (89, 90, 100)
@@ -46,11 +44,3 @@ def aligned_of(signature: Mapping[str, str], also: str = "") -> frozenset[str]:
 def warps_of(width: int) -> int:
     """Warps of a row-wise kernel of so many lanes: about eight elements for each thread."""
     return max(1, min(16, width // 256))
-
-
-def capability(device: torch.device) -> int:
-    """Compute capability times ten; 0 where there is no card (the interpreter)."""
-    if device.type != "cuda":
-        return 0
-    major, minor = torch.cuda.get_device_capability(device)
-    return major * 10 + minor

@@ -2,7 +2,10 @@
 
 from dataclasses import dataclass
 
+import torch
 from torch import Tensor
+
+E4M3_MAX = 448.0
 
 
 @dataclass(frozen=True)
@@ -29,10 +32,23 @@ class KvWrite:
         fresh = slots[slots % page_size == 0] // page_size
         return cls(rows=rows, slots=slots, fresh_pages=fresh)
 
-    def write(self, rows_TKD: Tensor, pages_PBKD: Tensor) -> None:
-        """Copy this step's K (or V) of one layer into its pages."""
+    def write(self, rows_TKD: Tensor, pages_PBKD: Tensor, scale: float = 1.0) -> None:
+        """Copy this step's K (or V) of one layer into its pages; into fp8 pages divided by their scale."""
+        chosen = rows_TKD if self.rows is None else rows_TKD[self.rows]
+        if pages_PBKD.dtype == torch.float8_e4m3fn:
+            chosen = to_e4m3(chosen, scale).view(torch.uint8)  # bytes: few operations know the type itself
+            pages_PBKD = pages_PBKD.view(torch.uint8)
         if self.fresh_pages.numel():
-            pages_PBKD.index_fill_(0, self.fresh_pages, 0.0)
+            pages_PBKD.index_fill_(0, self.fresh_pages, 0)
         if self.slots.numel():
-            chosen = rows_TKD if self.rows is None else rows_TKD[self.rows]
             pages_PBKD.flatten(0, 1).index_copy_(0, self.slots, chosen.to(pages_PBKD.dtype))
+
+
+def to_e4m3(x: Tensor, scale: float | Tensor = 1.0) -> Tensor:
+    """x / scale, rounded; what is too large becomes the largest value, where torch alone would make it NaN."""
+    return (x.to(torch.float32) / scale).clamp(-E4M3_MAX, E4M3_MAX).to(torch.float8_e4m3fn)
+
+
+def from_pages(rows: Tensor, like: Tensor, scale: float) -> Tensor:
+    """What was gathered from pages, in the dtype of the queries."""
+    return rows if rows.dtype == like.dtype else rows.to(like.dtype) * scale

@@ -12,7 +12,8 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from headrace_worker.kernels.case import FP8_TARGETS, TARGETS, Case, aligned_of, capability, typed
+from headrace_worker.kernels.capability import capability
+from headrace_worker.kernels.case import FP8_TARGETS, TARGETS, Case, aligned_of, typed
 from headrace_worker.kernels.paged_decode import PagedKv, precision
 
 QUERY_TILE = 64

@@ -17,11 +17,15 @@ def rms_norm_twin(x_TE: Tensor, residual_TE: Tensor | None, weight_E: Tensor, ep
 
 
 @triton.jit
-def _rms_norm(x, residual, weight, out, total, stride_x, size, eps, HAS_RESIDUAL: tl.constexpr, WIDTH: tl.constexpr):
+def _rms_norm(
+    x, residual, weight, out, total, stride_x, stride_head, size, eps,
+    HEADS: tl.constexpr, HAS_RESIDUAL: tl.constexpr, WIDTH: tl.constexpr,
+):  # fmt: skip
     row = tl.program_id(0).to(tl.int64)
+    x += row // HEADS * stride_x + row % HEADS * stride_head
     lane = tl.arange(0, WIDTH)
     mask = lane < size
-    value = tl.load(x + row * stride_x + lane, mask=mask, other=0.0)
+    value = tl.load(x + lane, mask=mask, other=0.0)
     if HAS_RESIDUAL:
         # Summed in float32 and rounded once, as the twin does.
         value = (value.to(tl.float32) + tl.load(residual + row * size + lane, mask=mask, other=0.0).to(tl.float32)).to(
@@ -36,9 +40,14 @@ def _rms_norm(x, residual, weight, out, total, stride_x, size, eps, HAS_RESIDUAL
 
 
 def rms_norm(x_TE: Tensor, residual_TE: Tensor | None, weight_E: Tensor, eps: float) -> tuple[Tensor, Tensor]:
-    """As `rms_norm_twin`; rows of x may lie apart, those of the residual are contiguous."""
-    num_rows, size = x_TE.shape
-    out_TE = torch.empty((num_rows, size), dtype=x_TE.dtype, device=x_TE.device)
+    """As `rms_norm_twin`, of [T, E] or of the heads of rows, [T, H, D]: rows of x may lie apart, and heads too.
+
+    The residual is contiguous.
+    """
+    size = x_TE.shape[-1]
+    heads = x_TE.shape[1] if x_TE.dim() == 3 else 1
+    num_rows = x_TE.shape[0] * heads
+    out_TE = torch.empty(x_TE.shape, dtype=x_TE.dtype, device=x_TE.device)
     total_TE = x_TE if residual_TE is None else torch.empty_like(out_TE)
     if num_rows:
         width = triton.next_power_of_2(size)
@@ -49,8 +58,10 @@ def rms_norm(x_TE: Tensor, residual_TE: Tensor | None, weight_E: Tensor, eps: fl
             out_TE,
             total_TE,
             x_TE.stride(0),
+            x_TE.stride(1) if x_TE.dim() == 3 else 0,
             size,
             eps,
+            HEADS=heads,
             HAS_RESIDUAL=residual_TE is not None,
             WIDTH=width,
             num_warps=warps_of(width),
@@ -59,19 +70,13 @@ def rms_norm(x_TE: Tensor, residual_TE: Tensor | None, weight_E: Tensor, eps: fl
 
 
 def cases() -> list[Case]:
-    found = []
-    for dtype in ("bf16", "fp16"):
-        for width in (1024, 2048, 4096, 8192, 16384):
-            kinds = {f"p_{dtype}": "x residual weight out total"}
-            signature = typed(**kinds, i32="stride_x size", fp32="eps")
-            found.append(
-                Case(
-                    f"rms_norm {dtype} {width}",
-                    _rms_norm,
-                    signature,
-                    {"HAS_RESIDUAL": True, "WIDTH": width},
-                    num_warps=warps_of(width),
-                    aligned=aligned_of(signature, "size stride_x"),
-                )
-            )
-    return found
+    sizes = [(width, 1, True) for width in (1024, 2048, 4096, 8192, 16384)]
+    return [_case(dtype, *size) for dtype in ("bf16", "fp16") for size in (*sizes, (128, 16, False), (128, 8, False))]
+
+
+def _case(dtype: str, width: int, heads: int, has_residual: bool) -> Case:
+    signature = typed(**{f"p_{dtype}": "x residual weight out total"}, i32="stride_x stride_head size", fp32="eps")
+    constants = {"HEADS": heads, "HAS_RESIDUAL": has_residual, "WIDTH": width}
+    aligned = aligned_of(signature, "size stride_x stride_head")
+    name = f"rms_norm {dtype} {width}" + (f" of {heads} heads" if heads > 1 else "")
+    return Case(name, _rms_norm, signature, constants, num_warps=warps_of(width), aligned=aligned)

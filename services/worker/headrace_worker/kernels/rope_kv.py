@@ -10,8 +10,7 @@ import triton.language as tl
 from torch import Tensor
 
 from headrace_worker.kernels.case import FP8_TARGETS, TARGETS, Case, aligned_of, typed
-
-E4M3_MAX = 448.0
+from headrace_worker.kernels.kv_write import to_e4m3
 
 
 def rope_kv_twin(
@@ -37,10 +36,9 @@ def rope_kv_twin(
     page_size = pages[0].shape[1]
     real_T = slots_T >= page_size
     for rows_TKD, pages_PBKD, scale in ((turned(k_TKD), pages[0], kv_scales[0]), (v_TKD, pages[1], kv_scales[1])):
-        rows = rows_TKD[real_T].to(torch.float32)
-        if pages_PBKD.dtype == torch.float8_e4m3fn:
-            rows = (rows / scale).clamp(-E4M3_MAX, E4M3_MAX)
-        pages_PBKD.flatten(0, 1)[slots_T[real_T]] = rows.to(pages_PBKD.dtype)
+        rows = rows_TKD[real_T]
+        is_fp8 = pages_PBKD.dtype == torch.float8_e4m3fn
+        pages_PBKD.flatten(0, 1)[slots_T[real_T]] = to_e4m3(rows, scale) if is_fp8 else rows.to(pages_PBKD.dtype)
     return turned(q_TND)
 
 

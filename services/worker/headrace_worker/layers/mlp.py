@@ -2,7 +2,6 @@
 
 from torch import Tensor, nn
 
-from headrace_worker.layers.activation import select_silu
 from headrace_worker.layers.linear import ColumnParallelLinear, Part, RowParallelLinear
 from headrace_worker.layers.setting import LayerSetting
 
@@ -12,12 +11,11 @@ class GatedMLP(nn.Module):
 
     def __init__(self, hidden_size: int, intermediate_size: int, bias: bool, setting: LayerSetting) -> None:
         super().__init__()
-        self.silu = select_silu(setting.invariant)
+        self.rows = setting.rows
         part = Part(intermediate_size, setting.shard.size)
         self.gate_up_proj = ColumnParallelLinear(hidden_size, {"gate_proj": part, "up_proj": part}, bias, setting)
         self.down_proj = RowParallelLinear(intermediate_size, hidden_size, bias, setting)
 
     def forward(self, x_TE: Tensor) -> Tensor:
-        gate_TI, up_TI = self.gate_up_proj(x_TE).chunk(2, dim=-1)
-        out: Tensor = self.down_proj(self.silu(gate_TI).mul_(up_TI))
+        out: Tensor = self.down_proj(self.rows.silu_mul(self.gate_up_proj(x_TE)))
         return out

@@ -10,6 +10,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from headrace_worker.kernels.rotation import Rotation
+
 
 @dataclass(frozen=True)
 class Llama3Stretch:
@@ -37,20 +39,6 @@ def inverse_frequencies(head_dim: int, theta: float, stretch: Llama3Stretch | No
     return torch.where(wavelength < longest_kept, inv_freq, slowed)
 
 
-@dataclass(frozen=True)
-class Rotation:
-    """Cosines and sines of one step's rows, each [T, 1, D]; computed once, used by all layers."""
-
-    cos_T1D: Tensor
-    sin_T1D: Tensor
-
-    def apply(self, x_THD: Tensor) -> Tensor:
-        """Rotate every head of every row; same shape and dtype."""
-        half = x_THD.shape[-1] // 2
-        turned = torch.cat((x_THD[..., half:], x_THD[..., :half]), dim=-1)
-        return x_THD * self.cos_T1D + turned * self.sin_T1D
-
-
 class RotaryTable:
     """All rotations up to `max_position`, so that a position's values never depend on its neighbours in a step."""
 
@@ -58,7 +46,6 @@ class RotaryTable:
         angles = torch.arange(max_position, dtype=torch.float32)[:, None] * inv_freq[None, :]
         sin = angles.sin()
         self._cos_LD = torch.cat((angles.cos(), angles.cos()), dim=-1).to(device=device, dtype=dtype)
-        # The first half carries the minus sign of "rotate half", so that `apply` needs no negation.
         self._sin_LD = torch.cat((-sin, sin), dim=-1).to(device=device, dtype=dtype)
 
     def at(self, positions_T: Tensor) -> Rotation:

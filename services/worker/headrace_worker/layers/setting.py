@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from headrace_worker.kernels.gemm import Gemm
+from headrace_worker.kernels.row_ops import RowOps, TorchRows
 from headrace_worker.layers.stage import Stage
 
 
@@ -43,12 +44,16 @@ class LayerSetting:
     """Handed unchanged from the model to each layer."""
 
     gemm: Gemm
-    invariant: bool = False
-    """Batch-invariant mode: a row's bits may not depend on the other rows of its step."""
+    rows: RowOps = field(default_factory=TorchRows)
     dtype: torch.dtype = torch.float32
     device: torch.device = field(default_factory=lambda: torch.device("cpu"))
     shard: Shard = field(default_factory=Shard)
     stage: Stage = field(default_factory=Stage)
+
+    @property
+    def rotary_dtype(self) -> torch.dtype:
+        """Of cosines and sines: kernels compute in float32, torch in the model's dtype."""
+        return torch.float32 if self.rows.name == "triton" else self.dtype
 
     def empty(self, *shape: int) -> Tensor:
         """Uninitialised storage for a weight; the loader proves that each is set exactly once."""

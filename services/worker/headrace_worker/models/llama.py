@@ -1,16 +1,17 @@
 """Llama 2 and 3.x, SmolLM2 and Mistral: the family whose members differ only by configuration."""
 
-from typing import cast
+from typing import NamedTuple, cast
 
 import torch
 from torch import Tensor, nn
 
-from headrace_worker.attention.base import AttentionStep
+from headrace_worker.attention.base import AttentionStep, HeadRows
+from headrace_worker.kernels.rotation import Rotation
 from headrace_worker.layers.embedding import VocabParallelEmbedding, VocabParallelHead
 from headrace_worker.layers.linear import ColumnParallelLinear, RowParallelLinear, qkv_parts
 from headrace_worker.layers.mlp import GatedMLP
 from headrace_worker.layers.norm import RMSNorm
-from headrace_worker.layers.rotary import RotaryTable, Rotation, inverse_frequencies
+from headrace_worker.layers.rotary import RotaryTable, inverse_frequencies
 from headrace_worker.layers.setting import LayerSetting
 from headrace_worker.models.base import CausalLM
 from headrace_worker.models.model_config import ModelConfig
@@ -34,16 +35,22 @@ class LlamaAttention(nn.Module):
     def forward(self, x_TE: Tensor, rotation: Rotation, attention: AttentionStep) -> Tensor:
         num_rows = x_TE.shape[0]
         qkv_THD = self.qkv_proj(x_TE).view(num_rows, -1, self.head_dim)
-        num_rotated = self.num_heads + self.num_kv_heads
-        qk_THD = self.rotate(qkv_THD[:, :num_rotated], rotation)
-        q_TND, k_TKD, v_TKD = qk_THD[:, : self.num_heads], qk_THD[:, self.num_heads :], qkv_THD[:, num_rotated:]
-        out_TND = attention.attend(self.place, q_TND, k_TKD, v_TKD, self.window)
+        heads = self.heads(qkv_THD)
+        out_TND = attention.rotate_and_attend(self.place, heads, rotation, self.window)
         out: Tensor = self.o_proj(out_TND.reshape(num_rows, -1))
         return out
 
-    def rotate(self, qk_THD: Tensor, rotation: Rotation) -> Tensor:
-        """Queries and keys, stacked over heads, to their positions."""
-        return rotation.apply(qk_THD)
+    def heads(self, qkv_THD: Tensor) -> HeadRows:
+        """Queries, keys and values as attention wants them, not rotated yet."""
+        num_rotated = self.num_heads + self.num_kv_heads
+        return HeadRows(qkv_THD[:, :num_rotated], qkv_THD[:, num_rotated:])
+
+
+class Stream(NamedTuple):
+    """The residual stream before the last block's output is added: the norm that follows adds it on its way."""
+
+    x_TE: Tensor
+    delta_TE: Tensor | None = None
 
 
 class LlamaLayer(nn.Module):
@@ -58,10 +65,10 @@ class LlamaLayer(nn.Module):
         self.post_attention_layernorm = RMSNorm(config.hidden_size, config.rms_norm_eps, setting)
         self.mlp = GatedMLP(config.hidden_size, config.intermediate_size, config.mlp_bias, setting)
 
-    def forward(self, x_TE: Tensor, rotation: Rotation, attention: AttentionStep) -> Tensor:
-        x_TE = x_TE + self.self_attn(self.input_layernorm(x_TE), rotation, attention)
-        out: Tensor = x_TE + self.mlp(self.post_attention_layernorm(x_TE))
-        return out
+    def forward(self, stream: Stream, rotation: Rotation, attention: AttentionStep) -> Stream:
+        normed_TE, x_TE = self.input_layernorm.add(*stream)
+        normed_TE, x_TE = self.post_attention_layernorm.add(x_TE, self.self_attn(normed_TE, rotation, attention))
+        return Stream(x_TE, self.mlp(normed_TE))
 
 
 class LlamaBody(nn.Module):
@@ -70,21 +77,23 @@ class LlamaBody(nn.Module):
     def __init__(self, config: ModelConfig, layer_class: type[LlamaLayer], setting: LayerSetting) -> None:
         super().__init__()
         stage, width = setting.stage, config.hidden_size
+        self.is_last = stage.is_last
         self.embed_tokens = stage.at_start(lambda: VocabParallelEmbedding(config.vocab_size, width, setting))
         self.layers = stage.layers(config.num_layers, lambda layer: layer_class(config, layer, setting))
         self.norm = stage.at_end(lambda: RMSNorm(width, config.rms_norm_eps, setting))
         inv_freq = inverse_frequencies(config.head_dim, config.rope_theta, config.rope_stretch)
         if config.rope_divisors:
             inv_freq = inv_freq / torch.tensor(config.rope_divisors)
-        self.rotary = RotaryTable(inv_freq, config.max_position, setting.dtype, setting.device)
+        self.rotary = RotaryTable(inv_freq, config.max_position, setting.rotary_dtype, setting.device)
 
     def forward(self, ids_T: Tensor, positions_T: Tensor, attention: AttentionStep) -> Tensor:
         rotation = self.rotary.at(positions_T)
-        x_TE = self.embed_tokens(ids_T)
+        stream = Stream(self.embed_tokens(ids_T))
         for layer in self.layers.values():
-            x_TE = layer(x_TE, rotation, attention)
-        out: Tensor = self.norm(x_TE)
-        return out
+            stream = layer(stream, rotation, attention)
+        x_TE, delta_TE = stream
+        assert delta_TE is not None, "every stage has layers"
+        return self.norm.add(x_TE, delta_TE)[0] if self.is_last else x_TE + delta_TE
 
 
 class LlamaForCausalLM(CausalLM):

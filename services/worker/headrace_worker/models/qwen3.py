@@ -3,8 +3,8 @@
 import torch
 from torch import Tensor
 
+from headrace_worker.attention.base import HeadRows
 from headrace_worker.layers.norm import RMSNorm
-from headrace_worker.layers.rotary import Rotation
 from headrace_worker.layers.setting import LayerSetting
 from headrace_worker.models.llama import LlamaAttention, LlamaForCausalLM, LlamaLayer
 from headrace_worker.models.model_config import ModelConfig
@@ -18,9 +18,10 @@ class Qwen3Attention(LlamaAttention):
         self.q_norm = RMSNorm(config.head_dim, config.rms_norm_eps, setting)
         self.k_norm = RMSNorm(config.head_dim, config.rms_norm_eps, setting)
 
-    def rotate(self, qk_THD: Tensor, rotation: Rotation) -> Tensor:
-        q_TND, k_TKD = self.q_norm(qk_THD[:, : self.num_heads]), self.k_norm(qk_THD[:, self.num_heads :])
-        return rotation.apply(torch.cat((q_TND, k_TKD), dim=1))
+    def heads(self, qkv_THD: Tensor) -> HeadRows:
+        rows = super().heads(qkv_THD)
+        q_TND, k_TKD = self.q_norm(rows.qk_THD[:, : self.num_heads]), self.k_norm(rows.qk_THD[:, self.num_heads :])
+        return HeadRows(torch.cat((q_TND, k_TKD), dim=1), rows.v_TKD)
 
 
 class Qwen3Layer(LlamaLayer):

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 import torch
 
 from headrace_worker.kernels.gemm import select_gemm
+from headrace_worker.kernels.row_ops import RowOps, TorchRows
 from headrace_worker.layers.setting import LayerSetting, Shard
 from headrace_worker.layers.stage import Stage
 from headrace_worker.models.llama import LlamaForCausalLM
@@ -28,6 +29,8 @@ class BuildOptions:
     dtype: torch.dtype = torch.float32
     deterministic: bool = False
     """Batch-invariant products: logits are the same bits alone, batched, chunked and on a prefix hit."""
+    row_kernels: bool = False
+    """Norms, activations and rotations by our kernels instead of torch."""
     shard: Shard = field(default_factory=Shard)
     stage: Stage = field(default_factory=Stage)
 
@@ -38,10 +41,18 @@ def build_model(config: ModelConfig, options: BuildOptions) -> LlamaForCausalLM:
     gemm = select_gemm(device, options.deterministic)
     setting = LayerSetting(
         gemm=gemm,
-        invariant=options.deterministic,
+        rows=_rows(options),
         dtype=options.dtype,
         device=device,
         shard=options.shard,
         stage=options.stage,
     )
     return FAMILIES[config.family](config, setting)
+
+
+def _rows(options: BuildOptions) -> RowOps:
+    if not options.row_kernels:
+        return TorchRows(options.deterministic)
+    from headrace_worker.kernels.fused_rows import TritonRows
+
+    return TritonRows()

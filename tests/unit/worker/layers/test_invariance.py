@@ -13,7 +13,7 @@ from headrace_worker.kernels.gemm import (
     TransposedGemm,
     assert_row_invariance,
 )
-from headrace_worker.layers.activation import invariant_silu
+from headrace_worker.kernels.row_ops import invariant_silu
 from headrace_worker.layers.norm import RMSNorm
 from headrace_worker.layers.setting import LayerSetting
 
@@ -64,7 +64,7 @@ def test_every_gemm_is_a_linear_layer(gemm: PlainGemm, num_rows: int) -> None:
 
 
 @pytest.mark.parametrize("num_rows", [1, 16, MAX_BATCHED_ROWS, MAX_BATCHED_ROWS + 1])
-@pytest.mark.parametrize("out_size", [768, 960, 3072, 1000])
+@pytest.mark.parametrize("out_size", [768, 960, 3072, 1000, 8192])
 def test_a_wide_weight_in_panels_multiplies_as_a_linear_layer(num_rows: int, out_size: int) -> None:
     generator = torch.Generator().manual_seed(4)
     weight, bias = torch.randn(out_size, 20, generator=generator), torch.randn(out_size, generator=generator)
