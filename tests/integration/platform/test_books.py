@@ -3,7 +3,10 @@
 import csv
 import io
 import json
+import time
 from typing import Any
+
+import httpx
 
 from headrace_kit.errors import HeadraceError
 from tests.integration.platform.running_platform import Platform, wait_until
@@ -91,3 +94,29 @@ def test_device_time_is_split_by_what_came_of_it_and_adds_up(platform: Platform)
     assert "device hours" in platform.headrace("cost", "--by", "tenant").stdout
     own = json.loads(platform.headrace("cost", "--tenant", "dev", "--format", "json").stdout)["rows"]
     assert own and {row["tenant"] for row in own} == {"dev"}
+
+
+def test_what_a_refused_caller_is_told_is_exact(platform: Platform) -> None:
+    """The headers count down, and who waits as told is admitted."""
+    capacity = 60  # a minute, so one a second comes back
+    headers = {"authorization": f"Bearer {platform.api_key}"}
+    body = {"model": "scripted", "messages": script("a"), "max_tokens": 1}
+    assert platform.headrace("quota", "set", "dev", "rpm", str(capacity)).returncode == 0
+    try:
+        with httpx.Client(base_url=platform.http, headers=headers, trust_env=False) as http:
+
+            def ask() -> httpx.Response:
+                return http.post("/v1/chat/completions", json=body)
+
+            wait_until(lambda: "x-ratelimit-limit-requests" in ask().headers, "the limit is in force")
+            first = ask().headers
+            assert first["x-ratelimit-limit-requests"] == str(capacity)
+            left = int(first["x-ratelimit-remaining-requests"])
+            while (answer := ask()).status_code == 200:
+                assert int(answer.headers["x-ratelimit-remaining-requests"]) <= left
+            assert (answer.status_code, answer.json()["error"]["code"]) == (429, "rpm")
+            assert 1 <= int(answer.headers["retry-after"]) <= 2
+            time.sleep(int(answer.headers["retry-after"]))
+            assert ask().status_code == 200
+    finally:
+        assert platform.headrace("quota", "set", "dev", "rpm", "none").returncode == 0
