@@ -33,9 +33,9 @@ def make_grammars(**settings: Any) -> Grammars:
     return Grammars(VOCABULARY, GrammarCompiler(VOCABULARY, LIMITS), **settings)
 
 
-def load_tiny(folder: Path, grammars: Grammars) -> TorchRunner:
+def load_tiny(folder: Path, grammars: Grammars, **settings: Any) -> TorchRunner:
     """Bit for bit the same, whatever else is in the batch."""
-    runner = load(write_tiny(folder / "llama", "llama"), folder, deterministic=True)
+    runner = load(write_tiny(folder / "llama", "llama"), folder, deterministic=True, **settings)
     runner._grammars = grammars
     return runner
 

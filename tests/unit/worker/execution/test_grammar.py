@@ -6,6 +6,7 @@ import json
 import re
 from collections.abc import Iterator
 from concurrent.futures import Future
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -293,3 +294,18 @@ def test_exactly_what_the_mask_allows_is_accepted(compiled: list[Any], number: i
         if token_id == END:
             assert matcher.has_ended
             return
+
+
+def test_overlapped_too_and_choices_without_one_do_not_wait(
+    runner: TorchRunner, grammars: Grammars, tmp_path: Path
+) -> None:
+    drawn = []
+    for each in (runner, load_tiny(tmp_path, grammars, overlap="on")):
+        bench = GrammarBench(each)
+        constrained = bench.constrain("regex", "[a-f]{9}[0-9]{3}", seed=4, temperature=1.0)
+        free = bench.submit([3, 10, 17, 24], 30)
+        bench.run()
+        drawn.append((bench.text(constrained), bench.ids(free)))
+        assert re.fullmatch("[a-f]{9}[0-9]{3}", bench.text(constrained))
+        assert bench.finished(constrained).reason == "stop"
+    assert drawn[0] == drawn[1]

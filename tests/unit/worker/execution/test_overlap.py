@@ -24,7 +24,7 @@ def runners(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[TorchRun
     folder = tmp_path_factory.mktemp("tiny")
     before = torch.get_num_threads()
     source = write_tiny(folder / "llama", "llama")
-    settings = {"deterministic": True, "num_pages": 30}
+    settings = {"deterministic": True, "num_pages": 20}
     yield load(source, folder, overlap="off", **settings), load(source, folder, overlap="on", **settings)
     torch.set_num_threads(before)
 
@@ -126,7 +126,7 @@ def test_preempted_requests_continue_where_they_were(runners: tuple[TorchRunner,
     expected = []
     for salt, kind in enumerate(kinds):
         bench = EngineBench(runners[0])
-        handle = bench.submit(prompt(30, salt), 150, **kind)
+        handle = bench.submit(prompt(30, salt), 90, **kind)
         bench.run()
         expected.append(bench.ids(handle))
     bench = EngineBench(runners[which], statistical_overrun=0.5)
@@ -137,7 +137,7 @@ def test_preempted_requests_continue_where_they_were(runners: tuple[TorchRunner,
         handle = 100 + salt
         sampling = SamplingParams(ignore_eos=True, **kind)  # type: ignore[arg-type]
         ids = array("I", prompt(30, salt))
-        bench.engine.submit(Request(handle, f"r{handle}", 1, ids, 150, sampling=sampling, statistical=True))
+        bench.engine.submit(Request(handle, f"r{handle}", 1, ids, 90, sampling=sampling, statistical=True))
         handles.append(handle)
     bench.run()
     assert bench.engine.scheduler.running.num_preempted > 0
