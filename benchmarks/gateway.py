@@ -31,6 +31,8 @@ FLEET = HERE / "data/gateway/fleet.yaml"
 PEERS = HERE / "peers"
 NUM_STREAMS, NUM_TOKENS = 256, 200
 NUM_IDLE = 2_000
+NUM_TRIES = 4
+"""A run in which a stream was refused says nothing: on a busy machine policy may not answer a burst in time."""
 SCRIPT = json.dumps([f"!repeat({NUM_TOKENS},word )"])
 PEER_KEY = "sk-headrace-bench-0123456789"
 IDLE_SCRIPT = json.dumps(["a", "!stall(120)"])
@@ -73,12 +75,14 @@ def cpu_s(pid: int) -> float:
 def load(server: Server, protocol: str, num: int = NUM_STREAMS, **spec: Any) -> Load:
     words = {"protocol": protocol, "target": server.target, "key": server.key, "model": server.model, "num": num}
     words |= {"text": SCRIPT, "max_tokens": NUM_TOKENS, **spec}
-    before = cpu_s(server.pid)
     command = [sys.executable, "-m", "benchmarks.stream_load", json.dumps(words)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=300)
-    assert not done.returncode, done.stderr[-2000:]
-    seen = json.loads(done.stdout)
-    return Load(cpu_s(server.pid) - before, seen["first_s"], seen["num_events"], seen["num_bytes"])
+    for _ in range(NUM_TRIES):
+        before = cpu_s(server.pid)
+        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=300)
+        if not done.returncode:
+            seen = json.loads(done.stdout)
+            return Load(cpu_s(server.pid) - before, seen["first_s"], seen["num_events"], seen["num_bytes"])
+    raise AssertionError(done.stderr[-2000:])
 
 
 @contextlib.contextmanager
@@ -146,8 +150,12 @@ def record(gateway: Server, grpc_target: str, folder: Path) -> tuple[Path, Path]
 def cpu_figures(gateway: Server, grpc_target: str, folder: Path) -> list[Figure]:
     """CPU per streamed event against a server that writes the same from memory."""
     sse, events = record(gateway, grpc_target, folder)
+    grpc_gateway = Server(grpc_target, gateway.pid, gateway.key)
+    for protocol, server in (("http", gateway), ("grpc", grpc_gateway)):
+        load(server, protocol)  # warm; the traces that may be kept at once are spent too
     ours = load(gateway, "http")
-    over_grpc = load(Server(grpc_target, gateway.pid, gateway.key), "grpc")
+    over_grpc = load(grpc_gateway, "grpc")
+    short = load(gateway, "http", text=json.dumps(["a"]), max_tokens=1)
     floor_command = [sys.executable, "-m", "benchmarks.floors"]
     with process([*floor_command, "sse", str(port := free_port()), str(sse)], port) as floor:
         bare = load(floor, "http")
@@ -166,7 +174,13 @@ def cpu_figures(gateway: Server, grpc_target: str, folder: Path) -> list[Figure]
             "gRPC: gateway CPU per streamed token, 256 streams at full rate, over a bare grpc.aio stream",
             over_grpc.cpu_s / bare_grpc.cpu_s,
             1.4,
-            baseline=f"{over_grpc.cpu_s / tokens * 1e6:.1f} us a token over {bare_grpc.cpu_s / tokens * 1e6:.1f} us",
+            baseline=f"{over_grpc.cpu_s / tokens * 1e6:.1f} us a token over {bare_grpc.cpu_s / tokens * 1e6:.1f} us "
+            f"({over_grpc.num_events} events over {bare_grpc.num_events})",
+        ),
+        Figure(
+            "gateway CPU per response of one token, us: what every stream costs beside its tokens",
+            short.cpu_s / NUM_STREAMS * 1e6,
+            baseline=f"{short.cpu_s / tokens * 1e6:.1f} us of each token above",
         ),
     ]
 
@@ -188,10 +202,13 @@ def memory_figure(gateway: Server) -> Figure:
     return Figure("memory per idle stream, kB, 2,000 streams", measured, 50.0, reason=reason)
 
 
+def worker_of(status: dict[str, Any]) -> str:
+    return str(next(row["grpc"] for row in status["services"] if row["name"].startswith("worker/")))
+
+
 def latency_figures(gateway: Server, status: dict[str, Any], token: str) -> list[Figure]:
     """Time to the first text: the whole chain less the worker alone, in empty unary calls."""
-    grpc_target = status["gateway"]["grpc"]
-    worker = next(row["grpc"] for row in status["services"] if row["name"].startswith("worker/"))
+    grpc_target, worker = status["gateway"]["grpc"], worker_of(status)
     chain = load(Server(grpc_target, gateway.pid, gateway.key), "grpc", 500, rate=50, text="hi", max_tokens=3)
     alone = direct_first_text_s(worker, token, 500, 50.0)
     unary = unary_call_s(grpc_target, 500, 50.0)
@@ -207,8 +224,12 @@ def latency_figures(gateway: Server, status: dict[str, Any], token: str) -> list
     ]
 
 
-def peer_figures(gateway: Server, sse: Path) -> list[Figure]:
-    """Chunks per CPU-second and added time beside other proxies over one backend that writes from memory."""
+def peer_figures(gateway: Server, sse: Path, alone_s: float) -> list[Figure]:
+    """Chunks per CPU-second and added time beside other proxies over one backend that writes from memory.
+
+    What a server adds is its time to the first text less that of its own backend called directly: the one that writes
+    from memory for the proxies, a worker for us (`alone_s`).
+    """
     ours = load(gateway, "http", 64)
     idle = load(gateway, "http", 40, rate=10)
     figures = []
@@ -227,7 +248,8 @@ def peer_figures(gateway: Server, sse: Path) -> list[Figure]:
                 reason = f"{name} did not serve: {str(error)[:200]}"
                 figures.append(Figure(f"chunks per CPU-second, over {name}", None, target, "at least", reason=reason))
                 continue
-            figures += compare(name, (ours, idle), theirs, bare, (target, added_target))
+            added = (idle.first(0.5) - alone_s, theirs[1].first(0.5) - bare.first(0.5))
+            figures += compare(name, (ours, theirs[0]), added, (target, added_target))
     return figures
 
 
@@ -241,18 +263,19 @@ def peer_loads(name: str, command: list[str], port: int) -> tuple[Load, Load]:
 
 
 def compare(
-    name: str, ours: tuple[Load, Load], theirs: tuple[Load, Load], bare: Load, targets: tuple[float, float | None]
+    name: str, loads: tuple[Load, Load], added_s: tuple[float, float], targets: tuple[float, float | None]
 ) -> list[Figure]:
-    ratio = theirs[0].cpu_us_per_event / ours[0].cpu_us_per_event
-    note = f"{ours[0].cpu_us_per_event:.1f} us a chunk, {name} {theirs[0].cpu_us_per_event:.1f} us"
-    added, their_added = (one.first(0.5) - bare.first(0.5) for one in (ours[1], theirs[1]))
+    """Ours and theirs."""
+    ours, theirs = loads
+    ratio = theirs.cpu_us_per_event / ours.cpu_us_per_event
+    note = f"{ours.cpu_us_per_event:.1f} us a chunk, {name} {theirs.cpu_us_per_event:.1f} us"
     return [
         Figure(f"chunks per CPU-second, over {name}", ratio, targets[0], "at least", baseline=note),
         Figure(
             f"added time to first text when idle, over {name}",
-            added / their_added,
+            added_s[0] / added_s[1],
             targets[1],
-            baseline=f"{added * 1e3:.2f} ms over {their_added * 1e3:.2f} ms",
+            baseline=f"{added_s[0] * 1e3:.2f} ms over {added_s[1] * 1e3:.2f} ms",
         ),
     ]
 
@@ -280,7 +303,8 @@ def main() -> None:
         load(gateway, "http", 32)  # warm
         figures = cpu_figures(gateway, status["gateway"]["grpc"], Path(folder))
         figures += latency_figures(gateway, status, token)
-        figures += peer_figures(gateway, Path(folder) / "answer.sse")
+        alone_s = direct_first_text_s(worker_of(status), token, 40, 10.0)[20]
+        figures += peer_figures(gateway, Path(folder) / "answer.sse", alone_s)
         figures.append(memory_figure(gateway))
     report.write("gateway", figures)
 

@@ -23,7 +23,7 @@ from headrace_gateway.upstreams.worker_link import WorkerLink
 from headrace_kit import tracing
 from headrace_kit.errors import HeadraceError
 
-_MAX_AHEAD = 64  # events that wait before texts are joined
+_MAX_AHEAD = 4  # events that wait before texts are joined
 _MAX_BATCH_CHARS = 16 * 1024  # no batch goes on beyond it: what the consumer writes is not counted as waiting
 
 ClientEvent = outputs.Created | outputs.Delta | outputs.ChoiceFinished | outputs.Terminal
