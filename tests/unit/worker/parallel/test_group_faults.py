@@ -16,7 +16,6 @@ from headrace_worker.config import WorkerConfig
 from headrace_worker.execution import ranks
 from headrace_worker.execution.loading import load_torch_runner
 from headrace_worker.execution.runner import RunnerError
-from headrace_worker.execution.torch_runner import TorchRunner
 from tests.unit.worker.execution.engine_bench import EngineBench
 from tests.unit.worker.parallel.group_model import group, prompt, rank_pids, write_model
 
@@ -36,9 +35,8 @@ def flag(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.Fixtur
     yield path
 
 
-def end_of(runner: TorchRunner) -> tuple[str, float]:
+def end_of(bench: EngineBench) -> tuple[str, float]:
     """What the engine says when it steps on, and how many seconds it took to say so."""
-    bench = EngineBench(runner)
     bench.submit(prompt(20), 120)
     started_s = time.monotonic()
     with pytest.raises(RunnerError) as failed:
@@ -53,9 +51,9 @@ def is_gone(pid: int) -> bool:
 @pytest.mark.parametrize(("tp", "pp"), [pytest.param(2, 1, marks=pytest.mark.slow), (1, 2)])
 def test_a_killed_rank_is_noticed_at_once(source: Path, tp: int, pp: int) -> None:
     with group(source, tp, pp) as runner:
-        (pid,) = rank_pids(runner)
+        bench, (pid,) = EngineBench(runner), rank_pids(runner)
         os.kill(pid, signal.SIGKILL)
-        said, took_s = end_of(runner)
+        said, took_s = end_of(bench)
         assert said == f"rank 1 of 2 (pid {pid}) has ended: killed by signal 9"
         assert took_s < 2
 
@@ -63,9 +61,9 @@ def test_a_killed_rank_is_noticed_at_once(source: Path, tp: int, pp: int) -> Non
 @pytest.mark.parametrize(("tp", "pp"), [(2, 1), pytest.param(1, 2, marks=pytest.mark.slow)])
 def test_a_stopped_rank_is_noticed_by_its_heart(source: Path, tp: int, pp: int) -> None:
     with group(source, tp, pp) as runner:
-        (pid,) = rank_pids(runner)
+        bench, (pid,) = EngineBench(runner), rank_pids(runner)
         os.kill(pid, signal.SIGSTOP)
-        said, took_s = end_of(runner)
+        said, took_s = end_of(bench)
         assert said.startswith(f"rank 1 of 2 (pid {pid}) gives no sign of life")
         assert took_s < 2
     assert is_gone(pid)
@@ -74,8 +72,9 @@ def test_a_stopped_rank_is_noticed_by_its_heart(source: Path, tp: int, pp: int) 
 @pytest.mark.parametrize("flag", ["shape"], indirect=True)
 def test_ranks_of_other_shapes_are_noticed_at_once(source: Path, flag: Path) -> None:
     with group(source, 2) as runner:
+        bench = EngineBench(runner)
         flag.touch()
-        said, took_s = end_of(runner)
+        said, took_s = end_of(bench)
         # Whoever gets more bytes than it asked for aborts, unless the log is looked at before.
         assert "disagree" in said or "killed by signal 6" in said
         assert took_s < 2
@@ -84,8 +83,9 @@ def test_ranks_of_other_shapes_are_noticed_at_once(source: Path, flag: Path) -> 
 @pytest.mark.parametrize("flag", ["stuck"], indirect=True)
 def test_a_stuck_collective_ends_at_its_timeout(source: Path, flag: Path) -> None:
     with group(source, 2, collective_timeout_s=1.5) as runner:
+        bench = EngineBench(runner)
         flag.touch()
-        said, took_s = end_of(runner)
+        said, took_s = end_of(bench)
         assert said.startswith("a collective takes over 1.5 s: rank 0 in all_reduce number ")
         assert 1.5 <= took_s < 3
 
@@ -106,8 +106,9 @@ def test_a_rank_says_why_it_broke_and_the_listener_hears_it_too(source: Path, fl
     runner = load_torch_runner(config, lambda text, share: None, heard.append)
     try:
         runner.warm_up(lambda text, share: None)
+        bench = EngineBench(runner)
         flag.touch()
-        said, took_s = end_of(runner)
+        said, took_s = end_of(bench)
         assert said.endswith("broke: ValueError: the rank has had enough")
         assert took_s < 2 and heard == [said]
     finally:
