@@ -14,6 +14,7 @@ from headrace_worker.attention.needs import AttentionNeeds
 from headrace_worker.attention.registry import AttentionError, choose_attention
 from headrace_worker.config import ConfigError, WorkerConfig
 from headrace_worker.execution.loaded import Loaded
+from headrace_worker.execution.replica_roofline import shape_of
 from headrace_worker.kernels.capability import capability
 from headrace_worker.layers.setting import Shard
 from headrace_worker.layers.stage import Stage
@@ -26,7 +27,6 @@ from headrace_worker.parallel.collectives import Collectives, Meeting
 from headrace_worker.parallel.place import Place
 from headrace_worker.perf.errors import LayoutError
 from headrace_worker.perf.layout import Layout
-from headrace_worker.perf.model_shape import ModelShape
 
 log = logging.getLogger(__name__)
 
@@ -52,22 +52,6 @@ def check_layout(config: WorkerConfig, model: ModelConfig, name: str) -> Layout:
         detail = f"{config.tp} x {config.pp} ranks need as many devices, and torch sees {torch.cuda.device_count()}"
         raise ConfigError("tp" if config.tp > 1 else "pp", detail)
     return layout
-
-
-def shape_of(model: ModelConfig, name: str) -> ModelShape:
-    """The dimensions by which a layout is judged."""
-    return ModelShape(
-        name=name,
-        num_layers=model.num_layers,
-        hidden_size=model.hidden_size,
-        num_heads=model.num_heads,
-        num_kv_heads=model.num_kv_heads,
-        head_dim=model.head_dim,
-        intermediate_size=model.intermediate_size,
-        vocab_size=model.vocab_size,
-        max_context=model.max_position,
-        tied_embeddings=model.tie_embeddings,
-    )
 
 
 def load_alone(config: WorkerConfig, files: ModelFiles, progress: Progress) -> Loaded:
