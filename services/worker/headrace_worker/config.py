@@ -94,7 +94,9 @@ class WorkerConfig:
     deterministic: bool = field(
         default=False, metadata=_help("batch-invariant arithmetic: the same bits alone or in any batch")
     )
-    threads: int | None = field(default=None, metadata=_help("CPU threads of each rank; default: the cores, shared by the ranks"))
+    threads: int | None = field(
+        default=None, metadata=_help("CPU threads of each rank; default: the cores, shared by the ranks")
+    )
     record: Path | None = field(
         default=None, metadata=_help("file that gets every scheduler input, prompt ids too, for `headrace replay`")
     )
