@@ -26,7 +26,7 @@ class GatewayConfig:
     trace_share: float = field(
         default=1.0, metadata={"help": "share of ordinary traces that is kept; errors and broken budgets always are"}
     )
-    trace_per_s: float = field(default=20.0, metadata={"help": "most ordinary traces that are kept in a second"})
+    trace_per_s: float = field(default=10.0, metadata={"help": "most ordinary traces that are kept in a second"})
     advertise: str | None = field(default=None, metadata={"help": "internal gRPC target for others; none: as bound"})
     tls_ca: Path | None = field(default=None, metadata={"help": "authority of mutual TLS; ca, cert and key together"})
     tls_cert: Path | None = field(default=None, metadata={"help": "certificate of this service"})

@@ -326,7 +326,8 @@ class Session:
         self._links[output.attempt].cancel(messages.cancel(self.response_id, self.prepared, output))
 
     def _acknowledge(self, output: outputs.Ack) -> None:
-        self._links[output.attempt].acknowledge(self.response_id, output.attempt, traced=self._trace.is_kept)
+        traced = self._trace.is_kept and not self._trace.attempt(output.attempt).is_told
+        self._links[output.attempt].acknowledge(self.response_id, output.attempt, traced=traced)
 
 
 def _numbered(event: ClientEvent, number: int) -> ClientEvent:

@@ -39,6 +39,8 @@ class AttemptTimes:
     outcome: str = ""
     reason: str = ""
     phase: str = ""
+    is_told: bool = False
+    """Its phases were told from here: its worker's own, should they come after all, would be told twice."""
 
     def accept(self, accepted: worker_pb2.Accepted, now: float) -> None:
         self.accepted_at, self.accepted = now, accepted

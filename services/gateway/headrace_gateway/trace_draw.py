@@ -5,14 +5,14 @@ Pure: the clock is an argument.
 
 
 class TraceDraw:
-    """`share` from 0 to 1 of all responses; of those at most `per_s` a second, two seconds' worth at once.
+    """`share` from 0 to 1 of all responses; of those at most `per_s` a second, one second's worth at once.
 
     A burst is what a trace's cost is felt in, so little of it is drawn.
     """
 
     def __init__(self, share: float, per_s: float) -> None:
         self._share, self._per_s = share, per_s
-        self._room = max(1.0, per_s * 2) if per_s > 0 else 0.0
+        self._room = max(1.0, per_s) if per_s > 0 else 0.0
         self._level, self._last = 0.0, float("-inf")
 
     def draw(self, trace_id: str, wished: bool, now: float) -> bool:

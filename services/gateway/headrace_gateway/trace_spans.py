@@ -78,6 +78,7 @@ class _Writer:
 
     def _seen_from_here(self, attempt: AttemptTimes, routed_at: float, ended_at: float) -> Iterator[Span]:
         """Phases of an attempt whose worker said nothing of its end; the last one carries the reason."""
+        attempt.is_told = True
         marks = [("queue", routed_at)]
         if attempt.accepted_at is not None:
             marks.append(("prefill", attempt.accepted_at))

@@ -207,6 +207,7 @@ def test_an_attempt_that_was_lost_is_told_from_here_and_the_trace_is_kept(bench:
         ("text_completion m", None, "client"),
     ]
     assert bench.by_name()["text_completion m"].attributes["headrace.num_attempts"] == 2
+    assert [meter.trace.attempt(number).is_told for number in (1, 2)] == [True, True]
 
 
 def test_a_refusal_is_counted_by_reason_and_kept_only_if_it_is_ours(bench: Bench) -> None:
