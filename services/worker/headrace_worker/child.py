@@ -25,11 +25,15 @@ from headrace_worker.execution.runner import RunnerError
 from headrace_worker.messages import (
     Alive,
     Broke,
+    EndTransfer,
     Flush,
     ListPages,
     PageList,
+    PagesReady,
     Phase,
     Ready,
+    Received,
+    ReceiveFailed,
     Start,
     Stop,
     Submit,
@@ -108,6 +112,12 @@ class Loop:
             engine.cancel(command)
         elif isinstance(command, Flush):
             engine.flush(command.epoch)
+        elif isinstance(command, Received):
+            engine.received(command.handle)
+        elif isinstance(command, ReceiveFailed):
+            engine.receive_failed(command.handle, command.reason)
+        elif isinstance(command, EndTransfer):
+            engine.end_transfer(command.handle)
         else:
             assert isinstance(command, ListPages), f"unknown command {command!r}"
             self._pipe.send(PageList(*engine.list_pages()))
@@ -135,6 +145,7 @@ def main() -> None:
     loaded_s = time.monotonic()
     runner.warm_up(lambda text, share: pipe.send(Phase("warming", text, share)))
     warm_s = time.monotonic()
+    runner.watch_pages(lambda *ready: pipe.send(PagesReady(*ready)))
     heart.engine = engine = build_engine(start.config, runner, hash_block)
     pipe.send(Ready(runner.describe(), {"load": loaded_s - started_s, "warm_up": warm_s - loaded_s}))
     begin_background(start.config, runner)

@@ -126,6 +126,21 @@ class Engine:
         self.scheduler.cancel(cancel)
         self._moved = True
 
+    def received(self, handle: int) -> None:
+        """The pages that a request waited for are in the pool's images, checked."""
+        self.scheduler.received(handle)
+        self._moved = True
+
+    def receive_failed(self, handle: int, reason: str) -> None:
+        """They will not come: the request fails; its pages stay in quarantine until `end_transfer`."""
+        self.scheduler.receive_failed(handle, reason, self._clock())
+        self._moved = True
+
+    def end_transfer(self, handle: int) -> None:
+        """No other machine reads or writes the request's pages any more."""
+        self.scheduler.end_transfer(handle)
+        self._moved = True
+
     def flush(self, epoch: int) -> None:
         """Forget every cached page; what runs keeps its own."""
         self.scheduler.clear_cache(epoch)
@@ -158,7 +173,7 @@ class Engine:
 
     def wait_s(self) -> float | None:
         """How long the loop may sleep when no command comes: 0 not at all, None for ever."""
-        if self._moved and self.has_work:
+        if self._moved:
             return 0.0
         if not self.has_work:
             return None

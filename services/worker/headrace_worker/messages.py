@@ -10,6 +10,7 @@ from headrace_worker.engine import EngineOutput
 from headrace_worker.execution.runner import RunnerDescription
 from headrace_worker.scheduling.cancel import Cancel
 from headrace_worker.scheduling.page_events import PageKey
+from headrace_worker.scheduling.plan import PageExport
 from headrace_worker.scheduling.request import Request
 
 
@@ -38,11 +39,33 @@ class ListPages:
 
 
 @dataclass(frozen=True, slots=True)
+class Received:
+    """What `PagesWanted` asked for is in the images of the pool, checked."""
+
+    handle: int
+
+
+@dataclass(frozen=True, slots=True)
+class ReceiveFailed:
+    """It will not come; somebody may still write there until EndTransfer."""
+
+    handle: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class EndTransfer:
+    """Nobody else reads or writes the pages of this request any more."""
+
+    handle: int
+
+
+@dataclass(frozen=True, slots=True)
 class Stop:
     """Leave now; whatever runs is lost."""
 
 
-Command: TypeAlias = Submit | Cancel | Flush | ListPages | Stop
+Command: TypeAlias = Submit | Cancel | Flush | ListPages | Received | ReceiveFailed | EndTransfer | Stop
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +93,15 @@ class Ready:
 
 
 @dataclass(frozen=True, slots=True)
+class PagesReady:
+    """In the images of the pool these pages are whole in layers `first_layer` to `end_layer` - 1."""
+
+    exports: tuple[PageExport, ...]
+    first_layer: int
+    end_layer: int
+
+
+@dataclass(frozen=True, slots=True)
 class Broke:
     """The engine ends after this: one sentence, and where it happened if that is our own fault."""
 
@@ -86,4 +118,4 @@ class PageList:
     keys: tuple[PageKey, ...]
 
 
-Report: TypeAlias = Alive | Phase | Ready | Broke | PageList | EngineOutput
+Report: TypeAlias = Alive | Phase | Ready | Broke | PageList | PagesReady | EngineOutput

@@ -19,11 +19,12 @@ from torch import Tensor
 from headrace_worker.execution import rank_messages as tell
 from headrace_worker.execution.rank_steps import RankSteps
 from headrace_worker.execution.ranks import Ranks
-from headrace_worker.execution.runner import GroupTimes
+from headrace_worker.execution.runner import GroupTimes, OnPages
 from headrace_worker.execution.steps import Drawn, MaskSource, RankSizes, Steps
 from headrace_worker.parallel.collectives import CollectiveFailed, Collectives
 from headrace_worker.parallel.probe import measure_all_reduce
 from headrace_worker.scheduling.plan import Plan
+from headrace_worker.transfer.image import ImageRef
 
 
 class GroupSteps(Steps):
@@ -36,6 +37,7 @@ class GroupSteps(Steps):
         self._in_flight: deque[Plan] = deque()
         self._active_since_s = 0.0
         self._told = GroupTimes()
+        self._on_pages: OnPages | None = None
         self._active_s = 0.0
 
     def allocate(self, num_pages: int) -> None:
@@ -52,6 +54,13 @@ class GroupSteps(Steps):
     def sizes(self) -> list[RankSizes]:
         self._ranks.send(tell.TellSizes())
         return [*self._own.sizes(), *(report.sizes for report in self._ranks.receive_all(tell.Sizes))]
+
+    def images(self) -> list[ImageRef]:
+        self._ranks.send(tell.TellImages())
+        return [*self._own.images(), *(ref for each in self._ranks.receive_all(tell.Images) for ref in each.refs)]
+
+    def watch_pages(self, on_pages: OnPages) -> None:
+        self._on_pages = on_pages
 
     def logits(self, plan: Plan) -> Tensor:
         self._ranks.send(tell.Look(plan))
@@ -81,7 +90,10 @@ class GroupSteps(Steps):
             drawn = self._own.end()
         if not self._group.place.draws:
             drawn = self._ranks.receive(self._group.place.drawing_rank, tell.Drawn).tokens
-        self._in_flight.popleft()
+        plan = self._in_flight.popleft()
+        if plan.exports and self._on_pages is not None:
+            self.sizes()  # a rank that answers has done all that came before, its part of this step included
+            self._on_pages(plan.exports, 0, self._own.num_layers)
         return drawn._replace(times=self._times())
 
     def close(self) -> None:

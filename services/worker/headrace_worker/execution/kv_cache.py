@@ -13,6 +13,7 @@ from torch import Tensor
 from headrace_worker.attention.base import KvPages
 from headrace_worker.models.llama import LlamaForCausalLM
 from headrace_worker.scheduling.plan import PageCopy
+from headrace_worker.transfer.image import DATA_AT, PageImage
 
 
 @dataclass(frozen=True)
@@ -53,13 +54,42 @@ def _zeros(shape: tuple[int, ...], layout: KvLayout) -> Tensor:
 class KvCache:
     """`num_pages` pages and the null page before them."""
 
-    def __init__(self, layout: KvLayout, num_pages: int) -> None:
+    def __init__(self, layout: KvLayout, num_pages: int, image: PageImage | None = None) -> None:
         self.layout = layout
         self.num_pages = num_pages
+        self.image = image
         shape = (num_pages + 1, layout.page_tokens, layout.num_kv_heads, layout.head_dim)
-        self.layers: list[KvPages] = [
-            KvPages(_zeros(shape, layout), _zeros(shape, layout)) for _ in range(layout.num_layers)
-        ]
+        self._is_image = image is not None and layout.device.type == "cpu"
+        if self._is_image:
+            mirror = self._mirror()
+            self.layers = [KvPages(mirror[layer, 0], mirror[layer, 1]) for layer in range(layout.num_layers)]
+        else:
+            self.layers = [KvPages(_zeros(shape, layout), _zeros(shape, layout)) for _ in range(layout.num_layers)]
+
+    def show(self, pages: Sequence[int], layers: range) -> None:
+        """Make what these pages hold visible in the image: where that is not the pool itself, copy it there."""
+        if self._is_image:
+            return
+        mirror, index = self._mirror().view(torch.uint8), torch.tensor(pages, device=self.layout.device)
+        for layer in layers:
+            for kv, tensor_PBKD in enumerate((self.layers[layer].k_PBKD, self.layers[layer].v_PBKD)):
+                mirror[layer, kv, list(pages)] = tensor_PBKD.view(torch.uint8)[index].cpu()
+
+    def load(self, pages: Sequence[int]) -> None:
+        """Take over what the image holds of these pages."""
+        if self._is_image or not pages:
+            return
+        mirror, index = self._mirror().view(torch.uint8), torch.tensor(pages, device=self.layout.device)
+        for layer, kept in enumerate(self.layers):
+            for kv, tensor_PBKD in enumerate((kept.k_PBKD, kept.v_PBKD)):
+                tensor_PBKD.view(torch.uint8)[index] = mirror[layer, kv, list(pages)].to(self.layout.device)
+
+    def _mirror(self) -> Tensor:
+        """The image as a tensor [layers, 2, P, B, K, D]."""
+        assert self.image is not None, "nobody reads these pages"
+        layout = self.layout
+        shape = (layout.num_layers, 2, self.num_pages + 1, layout.page_tokens, layout.num_kv_heads, layout.head_dim)
+        return torch.frombuffer(self.image.mapping, dtype=layout.dtype, offset=DATA_AT).view(shape)
 
     def copy(self, copies: Sequence[PageCopy]) -> None:
         """Copies the first slots of pages and clears the rest, whatever an earlier owner left there."""

@@ -109,6 +109,8 @@ class Rank:
                 self._measuring.close()
         elif isinstance(order, tell.TellSizes):
             self._line.send(tell.Sizes(*self._steps.sizes()))
+        elif isinstance(order, tell.TellImages):
+            self._line.send(tell.Images(tuple(self._steps.images())))
         else:
             assert isinstance(order, tell.Probe), f"unknown order {order!r}"
             measure_all_reduce(self._part.group)

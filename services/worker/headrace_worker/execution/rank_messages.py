@@ -14,6 +14,7 @@ from headrace_worker.execution.steps import RankSizes
 from headrace_worker.execution.token_mask import TokenMasks
 from headrace_worker.parallel.collectives import Meeting
 from headrace_worker.scheduling.plan import Plan
+from headrace_worker.transfer.image import ImageRef
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +50,11 @@ class TellSizes:
 
 
 @dataclass(frozen=True, slots=True)
+class TellImages:
+    """Asks every rank for its Images."""
+
+
+@dataclass(frozen=True, slots=True)
 class Run:
     plan: Plan
 
@@ -72,7 +78,7 @@ class Probe:
     """Measure sums over the tensor groups."""
 
 
-Order: TypeAlias = Allocate | Measure | TellSizes | Run | Draw | Look | Probe
+Order: TypeAlias = Allocate | Measure | TellSizes | TellImages | Run | Draw | Look | Probe
 
 
 # From a rank, through its own connection.
@@ -99,6 +105,11 @@ class Sizes:
 
 
 @dataclass(frozen=True, slots=True)
+class Images:
+    refs: tuple[ImageRef, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Drawn:
     tokens: Tokens
 
@@ -116,4 +127,4 @@ class Broke:
     known: bool
 
 
-Report: TypeAlias = Beat | Here | Loaded | Sizes | Drawn | Logits | Broke
+Report: TypeAlias = Beat | Here | Loaded | Sizes | Images | Drawn | Logits | Broke

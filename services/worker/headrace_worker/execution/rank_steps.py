@@ -17,15 +17,18 @@ from torch import Tensor
 from headrace_worker.attention.base import AttentionBatch
 from headrace_worker.config import WorkerConfig
 from headrace_worker.execution.device_copy import upload
+from headrace_worker.execution.exports import Exports, make_image
 from headrace_worker.execution.inputs import StepInputs, flatten
 from headrace_worker.execution.kv_cache import KvCache, KvLayout
 from headrace_worker.execution.loaded import Loaded
 from headrace_worker.execution.memory import kv_budget, measure_peak
+from headrace_worker.execution.runner import OnPages
 from headrace_worker.execution.sampler import Draw, Sampler
 from headrace_worker.execution.steps import Drawn, MaskSource, RankSizes, Steps
 from headrace_worker.parallel.collectives import Collectives
 from headrace_worker.parallel.place import ALONE
 from headrace_worker.scheduling.plan import NULL_PAGE, Plan
+from headrace_worker.transfer.image import ImageRef
 
 
 class _Begun(NamedTuple):
@@ -51,10 +54,27 @@ class RankSteps(Steps):
         self._last_draw: Draw | None = None
         self._cache: KvCache | None = None
         self._workspace_bytes = 0
+        self._exports = Exports(loaded.model, self.place)
 
     def allocate(self, num_pages: int) -> None:
         self._cache = None
-        self._cache = KvCache(self._layout, num_pages)
+        image = None
+        if self._config.role != "both":
+            dtype = str(self._layout.dtype).removeprefix("torch.")
+            image = make_image(self._loaded.model, dtype, self._config.page_tokens, self.place, num_pages)
+        self._cache = KvCache(self._layout, num_pages, image)
+
+    @property
+    def num_layers(self) -> int:
+        """Of the whole model."""
+        return self._loaded.model.config.num_layers
+
+    def images(self) -> list[ImageRef]:
+        image = self._cache.image if self._cache is not None else None
+        return [] if image is None else [image.ref]
+
+    def watch_pages(self, on_pages: OnPages) -> None:
+        self._exports.on_pages = on_pages
 
     @contextmanager
     def measuring(self) -> Iterator[None]:
@@ -102,6 +122,7 @@ class RankSteps(Steps):
         cache, group, device = self._cache, self._group, self._loaded.device
         assert cache is not None, "warm-up allocates the pages"
         started_s = time.perf_counter()
+        cache.load(plan.imports)
         cache.copy(plan.copies)
         model = self._loaded.model
         batch = _attention_batch(inputs, self._config.page_tokens, device)
@@ -113,12 +134,13 @@ class RankSteps(Steps):
             waited_s = time.perf_counter()
             x = group.take_over((len(inputs.token_ids), model.config.hidden_size), self._loaded.dtype)
             started_s += time.perf_counter() - waited_s
-        hidden_TE = model(x, positions_T, step)
-        logits_RV = self._read_out(hidden_TE, inputs)
+        with self._exports.watching(plan, cache):
+            hidden_RE = model(x, positions_T, step, self._wanted_rows(inputs))
+        logits_RV = self._read_out(hidden_RE)
         if group is not None:
             group.recorder.add_busy(time.perf_counter() - started_s)
             if not self.place.is_last_stage:
-                group.hand_on(hidden_TE)
+                group.hand_on(hidden_RE)
         return logits_RV
 
     def _fill_in(self, ids_T: Tensor, inputs: StepInputs) -> Tensor:
@@ -132,11 +154,17 @@ class RankSteps(Steps):
         ids_T[upload(inputs.placeholder_rows, torch.int64, ids_T.device)] = before.ids_R[drawn_R]
         return ids_T
 
-    def _read_out(self, hidden_TE: Tensor, inputs: StepInputs) -> Tensor:
-        if not self.place.is_last_stage or not inputs.sample_rows:
-            return hidden_TE.new_empty((0, self._loaded.model.config.vocab_size), dtype=torch.float32)
-        rows_R = upload(inputs.sample_rows, torch.int64, hidden_TE.device)
-        return self._loaded.model.compute_logits(hidden_TE[rows_R])
+    def _wanted_rows(self, inputs: StepInputs) -> Tensor | None:
+        """Those that draw; None where these are all, as in a step of decodes, or another stage reads all of them."""
+        if not self.place.is_last_stage or inputs.sample_rows == list(range(len(inputs.token_ids))):
+            return None
+        return upload(inputs.sample_rows, torch.int64, self._loaded.device)
+
+    def _read_out(self, hidden_RE: Tensor) -> Tensor:
+        model = self._loaded.model
+        if not self.place.is_last_stage or not len(hidden_RE):
+            return hidden_RE.new_empty((0, model.config.vocab_size), dtype=torch.float32)
+        return model.compute_logits(hidden_RE)
 
 
 def _attention_batch(inputs: StepInputs, page_tokens: int, device: torch.device) -> AttentionBatch:

@@ -11,9 +11,12 @@ from dataclasses import dataclass
 from typing import NamedTuple, TypeAlias
 
 from headrace_worker.perf.step import Roofline
-from headrace_worker.scheduling.plan import Plan, StepResult
+from headrace_worker.scheduling.plan import PageExport, Plan, StepResult
 from headrace_worker.scheduling.request import Request
+from headrace_worker.transfer.image import ImageRef
 
+# Pages are whole in these layers (first, end), in the images: called from within a step, at least once per export.
+OnPages: TypeAlias = Callable[[tuple[PageExport, ...], int, int], None]
 # Tells a person how far a phase is: (what it does, share done from 0 to 1).
 Progress: TypeAlias = Callable[[str, float], None]
 
@@ -112,6 +115,8 @@ class RunnerDescription:
     roofline: Roofline | None = None
     # Measured all-reduces over one tensor group: bytes and seconds; and the fast-link domains of the devices.
     all_reduce: tuple[tuple[int, float], ...] = ()
+    # Of every rank, if other replicas are to read or fill the pages.
+    images: tuple[ImageRef, ...] = ()
     domains: tuple[str, ...] = ()
 
 
@@ -146,6 +151,10 @@ class Runner(ABC):
         """One step from begin to end."""
         self.launch(plan)
         return self.collect()
+
+    @abstractmethod
+    def watch_pages(self, on_pages: OnPages) -> None:
+        """Who wants to know of the exports of plans; before the first plan."""
 
     @abstractmethod
     def close(self, handles: Iterable[int]) -> None:

@@ -8,10 +8,22 @@ import signal
 import time
 from collections.abc import Callable, Iterable
 
+import numpy as np
+
 from headrace_worker.config import WorkerConfig
-from headrace_worker.execution.runner import Opened, Progress, Ran, Rejected, Runner, RunnerDescription, TokenLogprob
+from headrace_worker.execution.runner import (
+    OnPages,
+    Opened,
+    Progress,
+    Ran,
+    Rejected,
+    Runner,
+    RunnerDescription,
+    TokenLogprob,
+)
 from headrace_worker.execution.script import END_TOKEN_IDS, VOCAB_SIZE, Cursor, Die, Fail, Script, compile_script
 from headrace_worker.execution.scripted_card import make_scripted_card
+from headrace_worker.execution.scripted_kv import ScriptedKv
 from headrace_worker.scheduling.plan import Plan, PlanRow, ResultRow, StepResult
 from headrace_worker.scheduling.request import Request
 
@@ -47,6 +59,12 @@ class ScriptedRunner(Runner):
         self._cursors: dict[int, Cursor] = {}
         self._logprobs: dict[int, int] = {}
         self._plan: Plan | None = None
+        self._on_pages: OnPages | None = None
+        # In a split pool there is something to hand off; elsewhere nothing is written.
+        self._kv: ScriptedKv | None = None
+        self._prompts: dict[int, np.typing.NDArray[np.uint64]] = {}
+        if config.role != "both":
+            self._kv = ScriptedKv(config.num_pages or DEFAULT_NUM_PAGES, config.page_tokens)
 
     def warm_up(self, progress: Progress) -> None:
         cursor = Cursor(compile_script(b"a"))
@@ -66,6 +84,8 @@ class ScriptedRunner(Runner):
             page_tokens=config.page_tokens,
             num_pages=config.num_pages or DEFAULT_NUM_PAGES,
             precision="none",
+            kv_bytes_per_token=0 if self._kv is None else 16,
+            images=() if self._kv is None else (self._kv.ref,),
             small_step_s=SMALL_STEP_S,
             large_step_s=SMALL_STEP_S,
             card=make_scripted_card(config.max_context or DEFAULT_CONTEXT, config.default_output, _FINGERPRINT),
@@ -77,6 +97,9 @@ class ScriptedRunner(Runner):
         script = compile_script(request.prompt_ids)
         self._scripts[request.handle] = script
         return Opened(script.pieces)
+
+    def watch_pages(self, on_pages: OnPages) -> None:
+        self._on_pages = on_pages
 
     def close(self, handles: Iterable[int]) -> None:
         for handle in handles:
@@ -92,9 +115,14 @@ class ScriptedRunner(Runner):
         for handle in plan.released:
             self._cursors.pop(handle, None)
             self._logprobs.pop(handle, None)
+            self._prompts.pop(handle, None)
         for request in plan.admitted:
             self._admit(request)
         now = self._clock()
+        if self._kv is not None:
+            self._kv.run(plan)
+            if plan.exports and self._on_pages is not None:
+                self._on_pages(plan.exports, 0, 1)
         rows: list[ResultRow] = []
         dues: list[float] = []
         for row in plan.rows:
@@ -106,10 +134,15 @@ class ScriptedRunner(Runner):
         script = self._scripts.pop(request.handle)
         for handle in range(request.handle, request.handle + request.n):
             self._cursors[handle] = Cursor(script)
+            if self._kv is not None:
+                self._prompts[handle] = np.asarray(request.prompt_ids, np.uint64)
             if request.sampling.logprobs:
                 self._logprobs[handle] = request.sampling.num_logprobs
 
     def _run_row(self, row: PlanRow, now: float, rows: list[ResultRow], dues: list[float]) -> None:
+        if self._kv is not None and not self._kv.holds(row, self._prompts[row.handle]):
+            rows.extend(ResultRow(handle, error="engine_error") for handle in row.samples or (row.handle,))
+            return
         for handle in row.samples:
             outcome = self._cursors[handle].advance(now)
             if isinstance(outcome, float):

@@ -9,9 +9,10 @@ from typing import NamedTuple, TypeAlias
 
 from torch import Tensor
 
-from headrace_worker.execution.runner import GroupTimes
+from headrace_worker.execution.runner import GroupTimes, OnPages
 from headrace_worker.execution.token_mask import TokenMasks
 from headrace_worker.scheduling.plan import Plan, ResultRow
+from headrace_worker.transfer.image import ImageRef
 
 # Masks for the rows that draw, in the order of the plan; waits for what is not there yet.
 MaskSource: TypeAlias = Callable[[], "TokenMasks | None"]
@@ -63,6 +64,14 @@ class Steps(ABC):
     @abstractmethod
     def end(self) -> Drawn:
         """What the oldest step begun has drawn."""
+
+    @abstractmethod
+    def images(self) -> list[ImageRef]:
+        """Of every rank's pages as they were last allocated; none where nobody else may read them."""
+
+    @abstractmethod
+    def watch_pages(self, on_pages: OnPages) -> None:
+        """Who hears of the exports of plans."""
 
     def measure_all_reduce(self) -> tuple[tuple[int, float], ...]:
         """Bytes and seconds of sums over a tensor group; none where there is one rank."""

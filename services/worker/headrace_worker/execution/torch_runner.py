@@ -19,6 +19,7 @@ from headrace_worker.execution.known_answers import known_answer
 from headrace_worker.execution.loaded import Loaded
 from headrace_worker.execution.page_count import count_pages
 from headrace_worker.execution.runner import (
+    OnPages,
     Opened,
     Opening,
     Progress,
@@ -125,6 +126,7 @@ class TorchRunner(Runner):
             depth=self._steps.depth,
             overlap=config.overlaps,
             all_reduce=self._all_reduce,
+            images=tuple(self._steps.images()),
             domains=self._domains,
             roofline=self._roofline,
         )
@@ -139,6 +141,9 @@ class TorchRunner(Runner):
     def close(self, handles: Iterable[int]) -> None:
         if self._grammars is not None:
             self._grammars.close(handles)
+
+    def watch_pages(self, on_pages: OnPages) -> None:
+        self._steps.watch_pages(on_pages)
 
     def start_grammars(self) -> None:
         """In the background."""
