@@ -94,7 +94,7 @@ class PanelGemm(TransposedGemm):
                 torch.mm(x_TI, panel_IW, out=out_TW)
         else:
             out_PTW = torch.bmm(x_TI.expand(num_panels, *x_TI.shape), packed)
-            out_TO = out_PTW.transpose(0, 1).reshape(num_rows, -1)
+            out_TO = out_PTW.transpose(0, 1).reshape(num_rows, num_panels * width)
         return out_TO if bias_O is None else out_TO.add_(bias_O)
 
 

@@ -17,8 +17,12 @@ class CausalLM(nn.Module):
     config: ModelConfig
 
     @abstractmethod
-    def forward(self, ids_T: Tensor, positions_T: Tensor, attention: AttentionStep) -> Tensor:
+    def forward(
+        self, ids_T: Tensor, positions_T: Tensor, attention: AttentionStep, rows_R: Tensor | None = None
+    ) -> Tensor:
         """int64 ids and absolute positions of this step's rows -> normed hidden states [T, E].
+
+        Of the last layer of all only `rows_R` (int64) are wanted, if given: then they are [R, E].
 
         A later pipeline stage takes the hidden states of the one before instead of ids; only the last one norms them.
         Padding rows carry any id of the vocabulary (0) and position 0.

@@ -32,12 +32,14 @@ class LlamaAttention(nn.Module):
         width = config.num_heads * config.head_dim
         self.o_proj = RowParallelLinear(width, config.hidden_size, config.output_bias, setting)
 
-    def forward(self, x_TE: Tensor, rotation: Rotation, attention: AttentionStep) -> Tensor:
-        num_rows = x_TE.shape[0]
-        qkv_THD = self.qkv_proj(x_TE).view(num_rows, -1, self.head_dim)
+    def forward(self, x_TE: Tensor, rotation: Rotation, attention: AttentionStep, rows_R: Tensor | None) -> Tensor:
+        qkv_THD = self.qkv_proj(x_TE).view(x_TE.shape[0], -1, self.head_dim)
         heads = self.heads(qkv_THD)
         out_TND = attention.rotate_and_attend(self.place, heads, rotation, self.window)
-        out: Tensor = self.o_proj(out_TND.reshape(num_rows, -1))
+        if rows_R is not None and not len(rows_R):
+            return x_TE[:0]
+        out_RND = out_TND if rows_R is None else out_TND[rows_R]
+        out: Tensor = self.o_proj(out_RND.flatten(1))
         return out
 
     def heads(self, qkv_THD: Tensor) -> HeadRows:
@@ -65,10 +67,16 @@ class LlamaLayer(nn.Module):
         self.post_attention_layernorm = RMSNorm(config.hidden_size, config.rms_norm_eps, setting)
         self.mlp = GatedMLP(config.hidden_size, config.intermediate_size, config.mlp_bias, setting)
 
-    def forward(self, stream: Stream, rotation: Rotation, attention: AttentionStep) -> Stream:
+    def forward(
+        self, stream: Stream, rotation: Rotation, attention: AttentionStep, rows_R: Tensor | None = None
+    ) -> Stream:
+        """What follows attention is computed for `rows_R` only, if given: nobody reads the others."""
         normed_TE, x_TE = self.input_layernorm.add(*stream)
-        normed_TE, x_TE = self.post_attention_layernorm.add(x_TE, self.self_attn(normed_TE, rotation, attention))
-        return Stream(x_TE, self.mlp(normed_TE))
+        delta_RE = self.self_attn(normed_TE, rotation, attention, rows_R)
+        if not len(delta_RE):  # the middle of a prompt: its keys and values are written, and that was all
+            return Stream(delta_RE, delta_RE)
+        normed_RE, x_RE = self.post_attention_layernorm.add(x_TE if rows_R is None else x_TE[rows_R], delta_RE)
+        return Stream(x_RE, self.mlp(normed_RE))
 
 
 class LlamaBody(nn.Module):
@@ -86,11 +94,15 @@ class LlamaBody(nn.Module):
             inv_freq = inv_freq / torch.tensor(config.rope_divisors)
         self.rotary = RotaryTable(inv_freq, config.max_position, setting.rotary_dtype, setting.device)
 
-    def forward(self, ids_T: Tensor, positions_T: Tensor, attention: AttentionStep) -> Tensor:
+    def forward(
+        self, ids_T: Tensor, positions_T: Tensor, attention: AttentionStep, rows_R: Tensor | None = None
+    ) -> Tensor:
         rotation = self.rotary.at(positions_T)
         stream = Stream(self.embed_tokens(ids_T))
-        for layer in self.layers.values():
+        *layers, last = self.layers.values()
+        for layer in layers:
             stream = layer(stream, rotation, attention)
+        stream = last(stream, rotation, attention, rows_R if self.is_last else None)
         x_TE, delta_TE = stream
         assert delta_TE is not None, "every stage has layers"
         return self.norm.add(x_TE, delta_TE)[0] if self.is_last else x_TE + delta_TE
@@ -116,8 +128,10 @@ class LlamaForCausalLM(CausalLM):
         """KV heads of each layer here, by the layer's place: those of this rank alone."""
         return [cast(LlamaLayer, layer).self_attn.num_kv_heads for layer in self.model.layers.values()]
 
-    def forward(self, ids_T: Tensor, positions_T: Tensor, attention: AttentionStep) -> Tensor:
-        out: Tensor = self.model(ids_T, positions_T, attention)
+    def forward(
+        self, ids_T: Tensor, positions_T: Tensor, attention: AttentionStep, rows_R: Tensor | None = None
+    ) -> Tensor:
+        out: Tensor = self.model(ids_T, positions_T, attention, rows_R)
         return out
 
     def compute_logits(self, hidden_RE: Tensor) -> Tensor:

@@ -32,8 +32,13 @@ class Driver:
         self.reached = [0] * num_sequences
 
     @torch.inference_mode()
-    def step(self, rows: dict[int, list[int]], write: bool = True) -> dict[int, Tensor]:
-        """New ids per sequence -> logits of each of these rows. Without `write`, their KV goes to the null page."""
+    def step(
+        self, rows: dict[int, list[int]], write: bool = True, wanted: list[int] | None = None
+    ) -> dict[int, Tensor]:
+        """New ids per sequence -> logits of each of these rows. Without `write`, their KV goes to the null page.
+
+        Of `wanted` rows, numbered through the step, all logits come under -1.
+        """
         query_lens = [len(ids) for ids in rows.values()]
         starts = [self.reached[number] for number in rows]
         kv_lens = [start + length for start, length in zip(starts, query_lens, strict=True)]
@@ -43,9 +48,12 @@ class Driver:
         positions = torch.cat([torch.arange(start, end) for start, end in zip(starts, kv_lens, strict=True)])
         ids = torch.tensor([token for tokens in rows.values() for token in tokens])
         attention = self.backend.begin(batch, self.kv, self.model.config.attention_scale)
-        logits = self.model.compute_logits(self.model(ids, positions, attention))
+        rows_R = None if wanted is None else torch.tensor(wanted, dtype=torch.int64)
+        logits = self.model.compute_logits(self.model(ids, positions, attention, rows_R))
         for number, end in zip(rows, kv_lens, strict=True):
             self.reached[number] = end
+        if wanted is not None:
+            return {-1: logits}
         return dict(zip(rows, torch.tensor_split(logits, torch.tensor(query_lens).cumsum(0)[:-1]), strict=True))
 
     def greedy(self, prompt: list[int], num_tokens: int) -> list[int]:

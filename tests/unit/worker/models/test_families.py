@@ -71,6 +71,22 @@ def test_greedy_tokens_equal_transformers(tmp_path: Path, family: str, determini
 
 
 @families
+@modes
+@pytest.mark.parametrize("wanted", [[], [19], [3, 19, 19]])
+def test_only_the_rows_that_are_wanted_are_computed_to_the_end(
+    tmp_path: Path, family: str, deterministic: bool, wanted: list[int]
+) -> None:
+    """And the next step finds the keys and values of all rows."""
+    driver = Driver(load(tmp_path, family, deterministic), deterministic)
+    ids, expected = GOLDENS[family]["ids"], golden_logits(family)
+    (logits,) = driver.step({0: ids[:20]}, wanted=wanted).values()
+    assert logits.shape == (len(wanted), VOCAB_SIZE)
+    if wanted:
+        assert_same_logits(logits, expected[wanted])
+    assert_same_logits(driver.step({0: ids[20:]})[0], expected[20:])
+
+
+@families
 def test_a_mixed_batch_equals_transformers(tmp_path: Path, family: str) -> None:
     """Decodes, a chunk and a whole prefill in one step."""
     driver = Driver(load(tmp_path, family, False), False)
