@@ -28,6 +28,7 @@ from headrace_kit.errors import from_rpc_error
 from headrace_kit.health import Health
 from headrace_kit.listeners import GrpcListener
 from headrace_kit.snapshot import SnapshotClient
+from tests.meters import Moved, reading
 from tests.unit.controlplane.fakes import SCRIPTED, scripted
 
 TOKEN = "fleet-test-token"
@@ -245,12 +246,14 @@ async def test_the_whole_list_comes_again_and_again(plane: Plane, monkeypatch: p
 
 
 async def test_a_lease_runs_out_without_any_event() -> None:
+    expired = Moved("replica_leases_expired_total")
     roster = Roster(Path("/nowhere"), lease_s=0.05, clock=time.monotonic)
     roster.heartbeat(Record("w-0", "e1", "127.0.0.1:9"))
     task = asyncio.create_task(roster.run_out_leases())
     await until(lambda: len(roster.registry) == 0)
     roster.heartbeat(Record("w-1", "e1", "127.0.0.1:9"))
-    await until(lambda: len(roster.registry) == 0)
+    await until(lambda: expired() == 2)
+    assert len(roster.registry) == 0
     task.cancel()
     await asyncio.wait([task])
 
@@ -346,8 +349,11 @@ async def test_an_artifact_that_is_not_what_it_says_is_refused(plane: Plane, dig
 async def test_demand_is_kept_per_router_while_it_is_fresh() -> None:
     now = [0.0]
     board = DemandBoard(lambda: now[0])
+    arrivals = Moved("demand_arrivals_total")
+    asked = [fleet_pb2.ModelDemand(model="m", num_arrivals=3, num_held=2)]
     for name in ("a", "b"):
-        board.note(fleet_pb2.DemandReport(router_id=name))
+        board.note(fleet_pb2.DemandReport(router_id=name, models=asked))
+    assert (arrivals(), reading("demand_held")) == (6, 4)
     now[0] = 4.9
     board.note(fleet_pb2.DemandReport(router_id="a"))
     assert {report.router_id for report in board.fresh()} == {"a", "b"}

@@ -12,6 +12,7 @@ from headrace_controlplane.launcher.worker_command import WorkerSite
 from headrace_controlplane.ledger import Ledger
 from headrace_controlplane.registry import Record
 from headrace_controlplane.roster import Roster
+from tests.meters import Moved
 from tests.unit.controlplane.fakes import FakeLauncher, scripted
 
 LEASE_S = 10.0
@@ -73,8 +74,10 @@ async def test_a_death_ends_the_registration_and_is_followed_by_a_start(scene: S
     scene.wait(0.1)
     scene.launcher.die("scripted-0")
     scene.foreman.tick()
+    restarts = Moved("replica_restarts_total")
     assert scene.roster.registry.get("scripted-0") is None
     scene.wait(0.5)
+    assert restarts() == 1
     assert scene.launcher.starts == ["scripted-0"] * 2
 
 

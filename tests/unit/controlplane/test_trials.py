@@ -14,6 +14,7 @@ from headrace_controlplane.ledger import Ledger, Surroundings
 from headrace_controlplane.referee import Referee
 from headrace_controlplane.store import Store
 from headrace_controlplane.vault import Vault
+from tests.meters import Moved
 from tests.unit.controlplane.fakes import SCRIPTED
 
 TRIED = """
@@ -78,7 +79,9 @@ def test_a_worse_one_is_halted_by_itself_and_history_and_show_say_why(ledger: Le
     ledger.set_card("m", "r2", CARD)
     tell(ledger, failed=0)
     assert share(ledger) == 0.25
+    halts = Moved("canary_halts_total", model="m")
     tell(ledger, failed=15, ended=55)
+    assert halts() == 1
     assert share(ledger) == 0.0
     newest = ledger.history(1)[0]
     assert (newest.kind, newest.version) == ("halt", ledger.version)

@@ -6,6 +6,7 @@ from typing import Any
 from headrace.v1 import policy_pb2, response_pb2
 from headrace.v1 import worker_pb2 as pb
 from headrace_gateway.orphans import OrphanSettler
+from tests.meters import Moved
 
 
 class FakeSettler:
@@ -49,6 +50,7 @@ def make() -> tuple[Any, FakeSettler, Any]:
 
 async def test_a_response_is_settled_when_its_last_choice_is_in() -> None:
     adopter, settler, link = make()
+    adopted = Moved("orphans_settled_total")
     adopter.take(link, [orphan(0)])
     await asyncio.sleep(0)
     assert not settler.requests
@@ -56,7 +58,7 @@ async def test_a_response_is_settled_when_its_last_choice_is_in() -> None:
     for _ in range(3):
         await asyncio.sleep(0)
     (request,) = settler.requests
-    assert link.acknowledged == [("r", 1, 1)]
+    assert link.acknowledged == [("r", 1, 1)] and adopted() == 1
     assert (request.kind, request.reason) == (response_pb2.TERMINAL_KIND_FAILED, "gateway_lost")
     assert request.source == policy_pb2.SETTLEMENT_SOURCE_ORPHAN and request.created
     assert (request.num_prompt_tokens, request.num_output_tokens) == (22, 8)

@@ -10,6 +10,7 @@ from headrace.v1 import policy_pb2 as pb
 from headrace_gateway.outbox import Outbox
 from headrace_gateway.settler import SETTLE_WAIT_S, Settler
 from headrace_kit.errors import HeadraceError
+from tests.meters import Moved, reading
 
 
 class FakePolicy:
@@ -58,13 +59,16 @@ async def test_a_quick_answer_touches_no_disk(policy: FakePolicy, tmp_path: Path
 async def test_a_slow_answer_is_not_waited_for(policy: FakePolicy, tmp_path: Path) -> None:
     settler, outbox = settler_over(policy, tmp_path / "o")
     policy.answering.clear()
+    late = Moved("settlements_late_total")
     loop = asyncio.get_running_loop()
     started = loop.time()
     await settler.settle(settlement("r1"))
     assert loop.time() - started < 20 * SETTLE_WAIT_S
     assert len(outbox) == 1
+    assert (late(), reading("settlements_waiting")) == (1, 1)
     policy.answering.set()
     await until(lambda: len(outbox) == 0)
+    await until(lambda: reading("settlements_waiting") == 0)
     assert "r1" in policy.settled
 
 
@@ -86,6 +90,7 @@ async def test_an_outage_is_bridged_from_disk_also_by_the_next_process(policy: F
 async def test_a_settlement_that_is_refused_holds_up_no_other(policy: FakePolicy, tmp_path: Path) -> None:
     settler, outbox = settler_over(policy, tmp_path / "o")
     policy.error = HeadraceError("invalid_argument", "never")
+    refused = Moved("settlements_refused_total")
     await settler.settle(settlement("r1"))
     task = asyncio.create_task(settler.run())
     await until(lambda: outbox.refused() == ["r1"])
@@ -93,4 +98,4 @@ async def test_a_settlement_that_is_refused_holds_up_no_other(policy: FakePolicy
     await settler.settle(settlement("r2"))
     await until(lambda: len(outbox) == 0)
     task.cancel()
-    assert policy.settled == ["r2"] and outbox.refused() == ["r1"]
+    assert policy.settled == ["r2"] and outbox.refused() == ["r1"] and refused() == 1

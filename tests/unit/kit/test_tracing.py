@@ -4,6 +4,7 @@ import pytest
 
 from headrace_kit import tracing
 from headrace_kit.tracing import Span, Spans, TraceContext
+from tests.meters import Moved
 
 TRACE, SPAN = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
 
@@ -89,8 +90,10 @@ def test_spans_wait_until_their_trace_is_kept() -> None:
 def test_what_nobody_asks_for_is_forgotten_oldest_first() -> None:
     spans, outlet = Spans(max_undecided=2), Outlet()
     spans.outlets.append(outlet)
+    let_go = Moved("traces_let_go_total")
     for digit in "123":
         spans.end(span(digit, digit * 32))
+    assert let_go() == 1
     for digit in "123":
         spans.keep(digit * 32)
     assert outlet.names == ["2", "3"]

@@ -1,16 +1,26 @@
 """Lost gateways and the journal: B52, corrections after a sweep, rows that outlive Redis and this process."""
 
+import asyncio
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
+from headrace_policy.journal import JournalError
 from headrace_policy.redis_link import RedisLink
+from tests.meters import Moved, reading
 from tests.unit.policy.fakes import limit
 from tests.unit.policy.office import Office
 from tests.unit.policy.redis_process import RedisProcess
 
 Open = Callable[..., Office]
 SHORT_MS = 0
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    async with asyncio.timeout(5):
+        while not condition():  # noqa: ASYNC110  a metric has no event
+            await asyncio.sleep(0.01)
 
 
 async def visit(calls: Office, link: RedisLink, *, after_pause: bool = True) -> None:
@@ -23,7 +33,9 @@ async def test_what_a_lost_gateway_held_is_free_after_its_lease(office: Open, li
     for i in range(10):
         assert (await calls.admit(f"r{i}")).admitted
     assert (await calls.admit("one more")).reason == "concurrency"
+    swept = Moved("reservations_swept_total")
     await visit(calls, link)
+    assert swept() == 10
     assert await calls.level("concurrency") == 0
     assert await calls.level("tokens_per_day") == pytest.approx(0, abs=0.1)
     assert (await calls.admit("one more")).admitted
@@ -81,4 +93,27 @@ async def test_an_emptied_redis_takes_no_row_along(office: Open, redis_process: 
     await calls.settle((await calls.admit("r")).reservation, "completed", 3)
     with redis_process.client() as client:
         client.flushall()
+    assert len(await calls.usage()) == 1
+
+
+async def test_a_journal_that_cannot_be_written_is_counted_and_tried_again(office: Open) -> None:
+    calls = office()
+    answer = await calls.admit("r")
+    failed, real = Moved("journal_failures_total"), calls.journal.add
+    given = asyncio.Event()
+
+    def broken(rows: Any) -> None:
+        given.set()
+        raise JournalError("the disk is full")
+
+    calls.journal.add = broken  # type: ignore[method-assign]
+    await calls.settle(answer.reservation, "completed", 2)
+    task = asyncio.create_task(calls.bookkeeper.flush_for_ever())
+    async with asyncio.timeout(5):
+        await given.wait()
+    await until(lambda: failed() == 1)
+    assert reading("journal_rows_waiting") == 1
+    calls.journal.add = real  # type: ignore[method-assign]
+    await until(lambda: reading("journal_rows_waiting") == 0)
+    task.cancel()
     assert len(await calls.usage()) == 1

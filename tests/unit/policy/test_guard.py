@@ -18,6 +18,7 @@ from headrace_kit.errors import HeadraceError
 from headrace_policy import guard, guard_channel
 from headrace_policy.config import PolicyConfig
 from headrace_policy.guard import Guard, GuardAwayError
+from tests.meters import Moved
 from tests.unit.policy.office import Office
 
 Open = Callable[..., Office]
@@ -113,7 +114,9 @@ async def test_no_verdict_is_open_or_closed_as_the_rule_says(
 
 @pytest.mark.parametrize("opens", [True, False])
 async def test_a_guard_that_nobody_serves_is_away(office: Open, opens: bool) -> None:
+    unjudged = Moved("guard_away_total", outcome="passed" if opens else "refused")
     await away(guarded(office, None, fail_open=opens), opens)
+    assert unjudged() == 1
 
 
 @pytest.mark.parametrize("opens", [True, False])

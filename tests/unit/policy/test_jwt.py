@@ -17,6 +17,7 @@ from headrace_kit.errors import HeadraceError
 from headrace_policy import book, identity
 from headrace_policy.jwks import Jwks
 from headrace_policy.jwt_identity import Issuer
+from tests.meters import Moved
 from tests.unit.policy.fakes import KEY, section
 
 ISSUER, AUDIENCE = "https://issuer.example", "headrace"
@@ -139,10 +140,12 @@ async def test_a_new_key_is_fetched_and_an_issuer_that_is_away_changes_nothing(s
     server.keys = [*server.keys, public(new, "ES256", "new")]
     await jwks.refresh()
     assert who(token(new, "ES256", "new"), jwks).tenant == "acme"
+    failed = Moved("jwks_failures_total")
     for broken in (None, [], [{"kid": "one"}]):
         server.keys = broken
         await jwks.refresh()
         assert who(token(), jwks).tenant == "acme"
+    assert failed() == 3
 
 
 async def test_the_last_good_keys_are_there_after_a_restart(jwks: Jwks) -> None:

@@ -8,6 +8,7 @@ import pytest
 from headrace.v1 import policy_pb2 as pb
 from headrace.v1 import snapshot_pb2
 from headrace_kit.errors import HeadraceError
+from tests.meters import Moved
 from tests.unit.policy.office import Office
 
 Open = Callable[..., Office]
@@ -39,11 +40,16 @@ def text(response_id: str, choice: int, offset: int, piece: str, **fields: Any) 
 async def test_a_prompt_that_breaks_a_rule_reserves_nothing(office: Open) -> None:
     calls = screened(office, BANNED)
     assert calls.who().screen_input
+    blocked, passed = (
+        Moved("prompts_screened_total", verdict="blocked"),
+        Moved("prompts_screened_total", verdict="passed"),
+    )
     with pytest.raises(HeadraceError) as refused:
         await calls.admit("r", text="a recipe with Persimmon please")
     assert (refused.value.reason, refused.value.row.http) == ("blocked_input", 400)
     assert "ersimmon" not in refused.value.message and "fruit" in refused.value.message
     assert (await calls.admit("r", text="a recipe please")).admitted
+    assert (blocked(), passed()) == (1, 1)
 
 
 @pytest.mark.parametrize(
@@ -65,6 +71,7 @@ async def test_admit_says_whether_output_is_screened(
 
 async def test_choices_and_responses_on_one_stream_do_not_mix(office: Open) -> None:
     calls = screened(office, BANNED)
+    counted = [Moved("screened_total", verdict=verdict) for verdict in ("passed", "blocked")]
     verdicts = await screen(
         calls,
         text("a", 0, 0, "I like persi"),
@@ -81,6 +88,7 @@ async def test_choices_and_responses_on_one_stream_do_not_mix(office: Open) -> N
         ("a", 0, 7, BLOCKED, "fruit"),
         ("a", 1, 15, PASSED, ""),
     ]
+    assert [moved() for moved in counted] == [2, 1]
 
 
 async def test_redactions_count_code_points_of_the_raw_text(office: Open) -> None:

@@ -9,6 +9,7 @@ import pytest
 from headrace.v1 import policy_pb2 as pb
 from headrace_kit.errors import HeadraceError
 from headrace_policy import redis_schema
+from tests.meters import Moved
 from tests.unit.policy.fakes import limit, settlement
 from tests.unit.policy.office import Office
 
@@ -75,6 +76,8 @@ async def test_a_response_that_never_was_created_gives_everything_back(office: O
 
 async def test_every_call_may_be_repeated(office: Open) -> None:
     calls = office(limit("tokens_per_day", 1000), limit("concurrency", 5))
+    settled = [Moved("settlements_total", state=state) for state in ("applied", "duplicate")]
+    renewed = [Moved("renewals_total", state=state) for state in ("renewed", "settled")]
     first, again = await calls.admit("r"), await calls.admit("r")
     assert again.admitted and again.reservation == first.reservation
     assert await calls.level("tokens_per_day") == pytest.approx(58, abs=0.1)
@@ -85,6 +88,7 @@ async def test_every_call_may_be_repeated(office: Open) -> None:
         "duplicate",
     ]
     assert await calls.renew(first.reservation) == ["settled"]
+    assert ([moved() for moved in settled], [moved() for moved in renewed]) == ([1, 2], [1, 1])
     assert await calls.level("tokens_per_day") == pytest.approx(10, abs=0.1)
     assert len(await calls.usage()) == 1
 

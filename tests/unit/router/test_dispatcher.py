@@ -15,6 +15,7 @@ from headrace_router.demand import Demand
 from headrace_router.dispatcher import Dispatcher, Limits
 from headrace_router.prefix_index import NoIndex
 from headrace_router.scoring import Ask
+from tests.meters import Moved
 from tests.unit.router.fakes import Fleet, full, row, until
 
 ASK = Ask(model="m", slo_class="standard", num_prompt_tokens=100, max_output_tokens=28)
@@ -73,9 +74,10 @@ async def test_a_full_hold_room_refuses_at_once() -> None:
     one = dispatcher(fleet, demand)
     held = [asyncio.create_task(one.pick(ASK)) for _ in range(100)]
     await until(lambda: demand.num_held("m") == 100)
+    refused = Moved("route_refused_total", reason="no_replica")
     with pytest.raises(HeadraceError) as caught:
         await one.pick(ASK)
-    assert caught.value.reason == "no_replica"
+    assert caught.value.reason == "no_replica" and refused() == 1
     assert caught.value.retry_after_s is not None
     fleet.ready("w-1")
     assert len(await asyncio.gather(*held)) == 100

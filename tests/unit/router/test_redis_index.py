@@ -11,6 +11,7 @@ from headrace_router import redis_link, redis_pages
 from headrace_router.prefix_index import Change, Group, record_of
 from headrace_router.redis_index import RedisIndex
 from headrace_router.redis_pages import IndexAwayError, LeaseLostError, RedisPages
+from tests.meters import Moved
 from tests.unit.policy.redis_process import RedisProcess
 
 CTX = b"context-of-kv..."
@@ -66,8 +67,10 @@ async def hits(client: Any, page_tokens: int = 16, chain: bytes = CHAIN) -> dict
 async def test_leading_pages_are_found_and_those_behind_a_hole_are_not(client: Any) -> None:
     await put(await keeper(client), ONE, *range(290), 299)
     await put(await keeper(client, "w-2"), TWO, *range(3), *range(4, 300))
+    answered = Moved("prefix_lookup_seconds_count")
     assert await hits(client) == {ONE: 290 * 16, TWO: 3 * 16}
     assert await hits(client, chain=key(999) + CHAIN) == {}
+    assert answered() == 2
 
 
 async def test_nobody_hits_across_contexts(client: Any) -> None:
