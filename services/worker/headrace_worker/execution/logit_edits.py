@@ -60,12 +60,21 @@ class LogitEdits:
         if self._counts_output and self._output:
             counts = torch.tensor(list(self._output.values()), dtype=row_V.dtype, device=self._device)
             row_V[self._ids(self._output)] -= params.presence_penalty + params.frequency_penalty * counts
+        self.constrain(row_V, output_index)
+
+    def constrain(self, row_V: Tensor, output_index: int) -> None:
+        """What `apply` does beside the penalties of what was seen."""
+        params = self._params
         if params.logit_bias:
             row_V[self._bias_ids] += self._bias
         if self._forbidden is not None:
             row_V.masked_fill_(self._forbidden, float("-inf"))
         if output_index < params.min_tokens:
             row_V[self._ends] = float("-inf")
+
+    def seen(self) -> dict[int, int]:
+        """Every id that a penalty concerns -> how often it is in the output."""
+        return {**dict.fromkeys(self._seen, 0), **self._output}
 
     def note(self, token_id: int) -> None:
         """A token was drawn."""

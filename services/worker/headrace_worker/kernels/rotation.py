@@ -20,8 +20,11 @@ class Rotation:
     def apply(self, x_THD: Tensor) -> Tensor:
         """Rotate every head of every row; same shape and dtype."""
         half = x_THD.shape[-1] // 2
-        turned = torch.cat((x_THD[..., half:], x_THD[..., :half]), dim=-1)
-        return (x_THD * self.cos_T1D + turned * self.sin_T1D).to(x_THD.dtype)
+        first, second = x_THD[..., :half], x_THD[..., half:]
+        turned = x_THD * self.cos_T1D
+        turned[..., :half].addcmul_(second, self.sin_T1D[..., :half])
+        turned[..., half:].addcmul_(first, self.sin_T1D[..., half:])
+        return turned.to(x_THD.dtype)
 
     @cached_property
     def cos_sin_TD(self) -> Tensor:

@@ -44,7 +44,7 @@ class TorchRows(RowOps):
     def norm(self, x: Tensor, weight_E: Tensor, eps: float) -> Tensor:
         wide = x.to(torch.float32)
         scale = torch.rsqrt(wide.square().mean(-1, keepdim=True) + eps)
-        return (wide * scale).to(x.dtype) * weight_E
+        return (wide * scale).to(x.dtype).mul_(weight_E)
 
     def add_norm(self, x_TE: Tensor, delta_TE: Tensor, weight_E: Tensor, eps: float) -> tuple[Tensor, Tensor]:
         total_TE = x_TE + delta_TE
