@@ -23,6 +23,7 @@ from headrace_worker.execution.kv_cache import KvCache, KvLayout
 from headrace_worker.execution.loaded import Loaded
 from headrace_worker.execution.memory import kv_budget, measure_peak
 from headrace_worker.execution.runner import OnPages
+from headrace_worker.execution.row_draws import select_draws
 from headrace_worker.execution.sampler import Draw, Sampler
 from headrace_worker.execution.steps import Drawn, MaskSource, RankSizes, Steps
 from headrace_worker.parallel.collectives import Collectives
@@ -47,7 +48,12 @@ class RankSteps(Steps):
         self._config, self._loaded, self._group = config, loaded, group
         self.place = group.place if group is not None else ALONE
         self._layout = KvLayout.of(loaded.model, config.page_tokens, loaded.kv_dtype, loaded.device)
-        self._sampler = Sampler(loaded.model.config.vocab_size, loaded.end_token_ids, loaded.device)
+        self._sampler = Sampler(
+            loaded.model.config.vocab_size,
+            loaded.end_token_ids,
+            loaded.device,
+            select_draws(loaded.attention.row_kernels),
+        )
         self._begun: deque[_Begun] = deque()
         self._overlaps = config.overlaps
         # Of the step begun last: placeholders of the next one read it.
