@@ -49,7 +49,8 @@ class Collectives:
         self._sending: tuple[dist.Work, Tensor] | None = None
         num_ranks = place.layout.num_devices
         timeout = datetime.timedelta(seconds=meeting.timeout_s + LIBRARY_MARGIN_S)
-        os.environ.setdefault("GLOO_SOCKET_IFNAME", LOOPBACK)  # a group lives on one host
+        for library in ("GLOO", "NCCL"):  # a group lives on one host: nobody else may reach it
+            os.environ.setdefault(f"{library}_SOCKET_IFNAME", LOOPBACK)
         store = dist.FileStore(f"/dev/fd/{meeting.store_fd}", num_ranks)  # type: ignore[attr-defined]
         backend = "nccl" if device.type == "cuda" else "gloo"
         dist.init_process_group(backend, store=store, rank=place.rank, world_size=num_ranks, timeout=timeout)

@@ -31,7 +31,8 @@ def expected(source: Path) -> list[Any]:
 
 
 @pytest.mark.parametrize(
-    ("tp", "pp"), [(2, 1), (1, 2), (2, 2), pytest.param(4, 1), pytest.param(1, 4, marks=pytest.mark.slow)]
+    ("tp", "pp"),
+    [(2, 1), (1, 2), (2, 2), pytest.param(4, 1, marks=pytest.mark.slow), pytest.param(1, 4, marks=pytest.mark.slow)],
 )
 def test_a_layout_gives_the_tokens_of_one_rank(source: Path, expected: list[Any], tp: int, pp: int) -> None:
     with group(source, tp, pp) as runner:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import numpy
 import pytest
@@ -68,7 +69,7 @@ def test_a_rank_reads_its_rows_and_columns_of_its_layers(tmp_path: Path) -> None
 
 def test_the_ends_of_the_model_belong_to_the_ends_of_the_pipeline(tmp_path: Path) -> None:
     """64 ids on 3 ranks: 22, 22 and 20."""
-    sizes = {"num_attention_heads": 6, "num_key_value_heads": 3, "hidden_size": 48}
+    sizes: dict[str, Any] = {"num_attention_heads": 6, "num_key_value_heads": 3, "hidden_size": 48}
     files = open_files(write_model(tmp_path / "m", **sizes))
     first, last = read_by(files, 2, 3, Stage(0, 2)), read_by(files, 0, 3, Stage(2))
     outside = {name: region for name, region in {**first, **last}.items() if "layers" not in name}
