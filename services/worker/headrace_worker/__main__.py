@@ -7,6 +7,8 @@ import contextlib
 import logging
 import sys
 
+import grpc
+
 from headrace.v1 import fleet_pb2_grpc, worker_pb2_grpc
 from headrace_kit import channels, serve, settings
 from headrace_kit.channels import Tls
@@ -15,6 +17,8 @@ from headrace_worker import nvml
 from headrace_worker.agent import Agent
 from headrace_worker.config import WorkerConfig
 from headrace_worker.drain import drain
+from headrace_worker.kv_pulls import Pulls
+from headrace_worker.kv_servicer import KvTransferServicer
 from headrace_worker.replica import Replica
 from headrace_worker.servicer import BookkeepingServicer, EngineServicer
 from headrace_worker.supervision import Supervision
@@ -64,8 +68,10 @@ class Process:
 def build(config: WorkerConfig, host: Host) -> Process:
     """Everything of this process, wired to its host."""
     process = Process(config, host)
-    worker_pb2_grpc.add_EngineServicer_to_server(EngineServicer(process.supervision, process.closing), host.grpc)
-    fleet_pb2_grpc.add_BookkeepingServicer_to_server(BookkeepingServicer(process.supervision), host.grpc)
+    supervision = process.supervision
+    worker_pb2_grpc.add_EngineServicer_to_server(EngineServicer(supervision, process.closing), host.grpc)
+    pulls = _add_hand_offs(process, host)
+    fleet_pb2_grpc.add_BookkeepingServicer_to_server(BookkeepingServicer(supervision, pulls), host.grpc)
     host.announced["replica_id"] = process.replica.replica_id
     if config.device == "cuda":
         log.info("gpu_metrics", extra={"available": nvml.register()})
@@ -80,6 +86,21 @@ def build(config: WorkerConfig, host: Host) -> Process:
         host.on_close(channel.close)
         host.export_spans(channel, "controlplane")
     return process
+
+
+def _add_hand_offs(process: Process, host: Host) -> Pulls:
+    """Both sides: what comes to this replica, and, for others to call, what goes from it."""
+    supervision, replica = process.supervision, process.replica
+
+    def connect(target: str) -> grpc.aio.Channel:
+        return channels.connect(target, token=host.service_token, peer="worker", tls=host.tls)
+
+    pulls = Pulls(replica, supervision.sources, supervision.host.send, connect)
+    supervision.dispatch.on_hand_off = pulls.note
+    servicer = KvTransferServicer(replica, supervision.sources)
+    worker_pb2_grpc.add_KvTransferServicer_to_server(servicer, host.grpc)
+    host.on_close(pulls.close)
+    return pulls
 
 
 def main() -> None:

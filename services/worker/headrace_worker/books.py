@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, OrderedDict
+from collections.abc import Sequence
 
 from headrace.v1 import fleet_pb2, response_pb2, worker_pb2
 from headrace_worker.attempts import Attempt, Attempts
@@ -81,6 +82,19 @@ class Books:
         return fleet_pb2.GetBooksResponse(
             component=component, rows=rows, tokens=tokens, num_attempts=sum(not one.ended for one in kept)
         )
+
+
+def hand_off_rows(begun: Sequence[int], wanted: Sequence[int]) -> list[fleet_pb2.AuditRow]:
+    """Of hand-offs from here: begun, acknowledged, aborted, under way; and to here: begun, received, failed, under way.
+
+    None where there were none.
+    """
+    rows = []
+    if begun[0]:
+        rows.append(_row("hand-offs from here = acknowledged + aborted + under way", begun[0], sum(begun[1:])))
+    if wanted[0]:
+        rows.append(_row("hand-offs to here = received + failed + under way", wanted[0], sum(wanted[1:])))
+    return rows
 
 
 def _generated(attempt: Attempt) -> int:

@@ -105,6 +105,13 @@ class WorkerConfig:
     role: Literal["both", "prefill", "decode"] = field(
         default="both", metadata=_help("part of the work that this replica does")
     )
+    kv_transport: Literal["grpc", "shared_memory", "nixl"] = field(
+        default="grpc",
+        metadata=_help("how KV comes in from prefill replicas: shared_memory on one host, nixl needs nixl-cu12"),
+    )
+    kv_lease_s: float = field(
+        default=30.0, metadata=_help("how long a prefill replica keeps pages for this one unless it renews")
+    )
     replica_id: str = field(
         default="", metadata=_help("id of this replica, unique in the fleet; default: pool and a random part")
     )
@@ -132,7 +139,7 @@ class WorkerConfig:
 
     def __post_init__(self) -> None:
         for name in (
-            *("page_tokens", "num_pages", "kv_bytes", "max_context", "default_output", "max_waiting"),
+            *("page_tokens", "num_pages", "kv_bytes", "max_context", "default_output", "max_waiting", "kv_lease_s"),
             *("max_running", "max_batch_tokens", "max_chunk_tokens", "threads", "tp", "pp", "collective_timeout_s"),
         ):
             value = getattr(self, name)

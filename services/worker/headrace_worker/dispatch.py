@@ -25,7 +25,7 @@ from headrace_worker.messages import Command, Submit
 from headrace_worker.orphans import Orphans
 from headrace_worker.replica import Replica
 from headrace_worker.scheduling.cancel import Cancel
-from headrace_worker.scheduling.events import Accepted, Event, Finished, Progress, Refused, Tokens
+from headrace_worker.scheduling.events import Accepted, Event, Finished, PagesWanted, Progress, Refused, Tokens
 from headrace_worker.spans import spans_of
 from headrace_worker.step_records import StepRecords
 from headrace_worker.submission import Fault, read_submit
@@ -45,6 +45,8 @@ class Dispatch:
         self.books = Books()
         self.steps = StepRecords(replica.config.max_running)
         self.orphans = Orphans()
+        # Hears of every event of an attempt before its Attach does.
+        self.on_hand_off: Callable[[Event, Attempt], None] = lambda event, attempt: None
         self.num_decisions = 0
         self._decisions: deque[str] = deque(maxlen=_MAX_DECISIONS)
         self._replica, self._send, self._clock = replica, send, clock
@@ -119,6 +121,7 @@ class Dispatch:
         for event in output.events:
             attempt = self.attempts.of_handle(event.handle)
             if attempt is not None:
+                self.on_hand_off(event, attempt)
                 if attempt.mailbox is not None:
                     attempt.mailbox.note_step(output.step)
                 self._deliver_event(event, attempt, output)
@@ -162,6 +165,12 @@ class Dispatch:
             return _refused(submit, "busy", detail, "replica_epoch")
         if submit.kv_context and submit.kv_context != replica.kv_context:
             return _refused(submit, "busy", "the decision named another KV context", "kv_context")
+        if submit.prefill.endpoint and replica.config.role == "both":
+            return _refused(
+                submit, "invalid_argument", "this replica's role is both: nobody hands off to it", "prefill"
+            )
+        if replica.config.role == "prefill":
+            return _refused(submit, "invalid_argument", "this replica's role is prefill: it draws no tokens")
         if self.attempts.find(submit.response_id, submit.attempt) is not None:
             return _refused(submit, "invalid_argument", "this attempt is here already", "response_id")
         # Spares carrying megabytes to the engine, which would say the same.
@@ -188,6 +197,8 @@ class Dispatch:
             attempt.accepted = frames.to_accepted(event, attempt, output.pieces.get(event.handle, ()))
             if mailbox is not None:
                 mailbox.put_accepted(attempt.accepted)
+        elif isinstance(event, PagesWanted):
+            return
         elif isinstance(event, Progress):
             if mailbox is not None:
                 mailbox.put_progress(attempt.submit.handle, event.num_prefilled)

@@ -12,7 +12,7 @@ from headrace_worker.scheduling.events import Accepted, Finished, Refused, Token
 # Reasons with which a caller ends a choice; "stop" is an ending like any other.
 CANCEL_REASONS = frozenset({"client", "disconnect", "slow_client", "deadline", "stop", "content_filter", "superseded"})
 # What another replica may do better.
-_RETRYABLE = frozenset({"worker_lost", "replica_draining", "kv_exhausted"})
+_RETRYABLE = frozenset({"worker_lost", "replica_draining", "kv_exhausted", "prefill_lost", "kv_expired"})
 # The scheduler's names of fields that the wire calls otherwise.
 _WIRE_FIELDS = {"max_output": "max_output_tokens", "num_logprobs": "top_logprobs"}
 

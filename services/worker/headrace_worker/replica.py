@@ -20,6 +20,7 @@ from headrace_worker.messages import Phase, Ready
 from headrace_worker.perf.step_model import StepModel
 from headrace_worker.scheduling.group import promised_pages
 from headrace_worker.scheduling.load import Load
+from headrace_worker.transfer.rate import TransferRate
 
 COMPONENT = "engine"
 _REASONS = {
@@ -43,6 +44,7 @@ class Replica:
         self.startup_s: dict[str, float] = {}
         self.load: Load | None = None
         self.step_model: StepModel | None = None
+        self.transfer_rate = TransferRate()
         self.version = 0
         self._loaded = self._draining = self._stalled = self._gone = False
         self._health = health
@@ -102,6 +104,10 @@ class Replica:
 
     def note_step_model(self, model: StepModel) -> None:
         self.step_model = model
+        self._notify()
+
+    def note_transfer_rate(self, rate: TransferRate) -> None:
+        self.transfer_rate = rate
         self._notify()
 
     def note_stall(self, stalled: bool) -> None:

@@ -9,7 +9,9 @@ from typing import Any
 from headrace.v1 import fleet_pb2, fleet_pb2_grpc, worker_pb2, worker_pb2_grpc
 from headrace_kit import telemetry
 from headrace_worker.attach import Attach
+from headrace_worker.books import hand_off_rows
 from headrace_worker.drain import drain
+from headrace_worker.kv_pulls import Pulls
 from headrace_worker.supervision import Supervision
 from headrace_worker.watch import Watch
 
@@ -44,12 +46,14 @@ class EngineServicer(worker_pb2_grpc.EngineServicer):
 class BookkeepingServicer(fleet_pb2_grpc.BookkeepingServicer):
     """What the audit asks."""
 
-    def __init__(self, supervision: Supervision) -> None:
-        self._supervision = supervision
+    def __init__(self, supervision: Supervision, pulls: Pulls) -> None:
+        self._supervision, self._pulls = supervision, pulls
 
     async def GetBooks(self, request: fleet_pb2.GetBooksRequest, context: Any) -> fleet_pb2.GetBooksResponse:
         dispatch, replica = self._supervision.dispatch, self._supervision.replica
-        return dispatch.books.report(replica.ref, replica.load, dispatch.attempts)
+        report = dispatch.books.report(replica.ref, replica.load, dispatch.attempts)
+        report.rows.extend(hand_off_rows(self._supervision.sources.tally, self._pulls.tally))
+        return report
 
     async def GetMetrics(self, request: fleet_pb2.GetMetricsRequest, context: Any) -> fleet_pb2.GetMetricsResponse:
         return fleet_pb2.GetMetricsResponse(text=telemetry.exposition()[0].decode())

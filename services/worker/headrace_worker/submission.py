@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from headrace.v1 import response_pb2, worker_pb2
 from headrace_worker.config import MAX_CHOICES
-from headrace_worker.scheduling.request import Grammar, Request, SamplingParams
+from headrace_worker.scheduling.request import Grammar, HandOff, Request, SamplingParams
 
 # Choice i travels as handle + i in 64 bits.
 _MAX_HANDLE = 2**63
@@ -45,7 +45,7 @@ def read_submit(submit: worker_pb2.Submit, handle: int, kv_context: bytes) -> Re
         handle=handle,
         response_id=submit.response_id,
         attempt=submit.attempt,
-        prompt_ids=_unpack(submit.prompt_ids),
+        prompt_ids=unpack_ids(submit.prompt_ids),
         max_output=submit.max_output_tokens,
         n=submit.n,
         sampling=_sampling(submit.sampling),
@@ -58,10 +58,11 @@ def read_submit(submit: worker_pb2.Submit, handle: int, kv_context: bytes) -> Re
         weight=submit.weight or 1.0,
         chain_root=submit.chain_root,
         kv_context=kv_context,
+        hand_off=HandOff.RECEIVE if submit.prefill.endpoint else HandOff.NONE,
     )
 
 
-def _unpack(packed: bytes) -> array[int]:
+def unpack_ids(packed: bytes) -> array[int]:
     ids = array("I")
     ids.frombytes(packed)
     if sys.byteorder == "big":
@@ -91,8 +92,6 @@ def _faults(submit: worker_pb2.Submit) -> Iterator[Fault]:
     kind = submit.grammar.kind
     if submit.HasField("grammar") and kind not in _GRAMMAR_KINDS:
         yield Fault("grammar", f"there is no kind {kind}")
-    if submit.prefill.id:
-        yield Fault("prefill", "this replica does not serve a split pool")
 
 
 def _sampling_faults(sampling: response_pb2.Sampling) -> Iterator[Fault]:

@@ -15,7 +15,8 @@ from headrace_worker.config import WorkerConfig
 from headrace_worker.dispatch import Dispatch
 from headrace_worker.engine import EngineOutput
 from headrace_worker.host import EngineHost
-from headrace_worker.messages import Alive, Broke, Flush, PageList, Phase, Ready, Report
+from headrace_worker.kv_sources import Sources
+from headrace_worker.messages import Alive, Broke, Flush, PageList, PagesReady, Phase, Ready, Report
 from headrace_worker.replica import Replica
 from headrace_worker.watch import PageLog
 
@@ -33,6 +34,7 @@ class Supervision:
         self.host = EngineHost(config, self._hear, clock=clock)
         self.dispatch = Dispatch(replica, self.host.send, clock)
         self.pages = PageLog(self.host.send)
+        self.sources = Sources(replica, self.host.send, self.dispatch.attempts.reserve_handles, clock)
         self._clock = clock
         self._due_s = float("inf")
         self._cache_epoch = 1
@@ -54,6 +56,7 @@ class Supervision:
             silent = self.host.silent_s() > SILENT_S
             self.replica.note_stall(silent or self._clock() > self._due_s)
             self.dispatch.offer_orphans()
+            self.sources.look()
             await asyncio.sleep(_LOOK_S)
 
     def flush(self) -> str:
@@ -68,6 +71,9 @@ class Supervision:
             if report.pages is not None:
                 self.pages.extend(report.pages)
             self.dispatch.deliver(report)
+            self.sources.note_events(report)
+        elif isinstance(report, PagesReady):
+            self.sources.note(report)
         elif isinstance(report, Alive):
             self._due_s = report.due_s
         elif isinstance(report, Phase):

@@ -19,6 +19,7 @@ from headrace_worker.perf.step_model import StepModel
 from headrace_worker.replica import Replica
 from headrace_worker.scheduling.load import Load
 from headrace_worker.scheduling.page_events import PageChange, PageEvent, PageEventBatch
+from headrace_worker.transfer.rate import TransferRate
 
 LOAD_S = 0.9
 # Changes of load are told no faster than this.
@@ -93,6 +94,7 @@ class Watch:
         position = request.block_seq + 1 if request.epoch == replica.epoch else None
         epoch = replica.epoch
         model: StepModel | None = None
+        num_transfers = -1
         while True:
             version = replica.version
             if epoch != replica.epoch:
@@ -104,6 +106,9 @@ class Watch:
             if replica.step_model is not None and replica.step_model is not model:
                 model = replica.step_model
                 yield self._event(step_model=_to_step_model(model))
+            if replica.config.role == "decode" and replica.transfer_rate.num_samples != num_transfers:
+                num_transfers = replica.transfer_rate.num_samples
+                yield self._event(transfer_model=_to_transfer_model(replica.transfer_rate))
             if state == worker_pb2.REPLICA_STATE_GONE:
                 return
             if request.want_blocks and replica.description is not None:
@@ -154,6 +159,12 @@ def _to_load(load: Load) -> worker_pb2.Load:
 
 def _to_step_model(model: StepModel) -> worker_pb2.StepModel:
     return worker_pb2.StepModel(coefficients=model.to_mapping(), num_samples=model.num_samples)
+
+
+def _to_transfer_model(rate: TransferRate) -> worker_pb2.TransferModel:
+    return worker_pb2.TransferModel(
+        bytes_per_s=rate.bytes_per_s, latency_s=rate.latency_s, num_samples=rate.num_samples
+    )
 
 
 def _to_blocks(first_seq: int, events: list[PageEvent]) -> list[worker_pb2.BlockEvents]:

@@ -1,0 +1,281 @@
+"""Hand-offs to here: for every prompt that the engine wants from elsewhere, one pull until it is there or will not be.
+
+    PagesWanted --Pull--> prefill replica --groups--> images --all checked--> Received
+                                          any fault, abort, silence --------> ReceiveFailed, then EndTransfer
+
+A replica's health never depends on this: a pull that fails ends its own request and nothing else.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import logging
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import grpc
+
+from headrace.v1 import worker_pb2, worker_pb2_grpc
+from headrace_kit.lifecycle import cancel_and_wait
+from headrace_worker.attempts import Attempt
+from headrace_worker.kv_servicer import to_layout
+from headrace_worker.kv_sources import Sources
+from headrace_worker.messages import Command, EndTransfer, Received, ReceiveFailed
+from headrace_worker.replica import Replica
+from headrace_worker.scheduling.events import Event, Finished, PagesWanted
+from headrace_worker.transfer.destination import Destination, PullState
+from headrace_worker.transfer.pages import Extent
+from headrace_worker.transfer.rate import TransferRate
+from headrace_worker.transfer.shape import HandOffError
+from headrace_worker.transfer.transport import Carried, Lease, TargetEnd, Transport
+from headrace_worker.transfer.transports import make_transport
+
+log = logging.getLogger(__name__)
+PATIENCE_S = 5.0
+_LOOK_S = 0.2
+_RENEWALS_PER_LEASE = 3
+
+
+class PullTally(NamedTuple):
+    """Of all pulls that began here."""
+
+    begun: int
+    received: int
+    failed: int
+    under_way: int
+
+
+@dataclass(eq=False)
+class _Pull:
+    wanted: PagesWanted
+    attempt: Attempt
+    transfer_id: str
+    destination: Destination
+    target: TargetEnd
+    call: Any = None
+    generation: int = 0
+    num_bytes: int = 0
+    waited_s: float = 0.0
+
+
+class Pulls:
+    """`connect` opens a channel to a replica; it is kept for the next pull."""
+
+    def __init__(
+        self,
+        replica: Replica,
+        sources: Sources,
+        send: Callable[[Command], None],
+        connect: Callable[[str], grpc.aio.Channel],
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._replica, self._sources, self._send = replica, sources, send
+        self._connect, self._clock = connect, clock
+        self._channels: dict[str, grpc.aio.Channel] = {}
+        self._transport: Transport | None = None
+        self._threads = ThreadPoolExecutor(2, "kv-receive")
+        self._pulls: dict[int, _Pull] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._numbers = itertools.count(1)
+        self._num_begun = self._num_received = self._num_failed = 0
+        self.num_late = 0
+        self.rate = TransferRate()
+
+    @property
+    def tally(self) -> PullTally:
+        return PullTally(self._num_begun, self._num_received, self._num_failed, len(self._pulls))
+
+    def note(self, event: Event, attempt: Attempt) -> None:
+        """Every event of an attempt: one wants pages, another ends the wish."""
+        if isinstance(event, PagesWanted):
+            self.begin(event, attempt)
+        elif isinstance(event, Finished) and sum(not choice.ended for choice in attempt.choices) == 1:
+            self.abort(attempt.handle, event.reason)
+
+    def begin(self, wanted: PagesWanted, attempt: Attempt) -> None:
+        """From the event loop, when the engine wants pages."""
+        self._num_begun += 1
+        try:
+            pull = self._prepare(wanted, attempt)
+        except HandOffError as error:
+            log.error("hand_off_impossible", extra={"response_id": wanted.response_id, "detail": str(error)})
+            self._give_up(wanted.handle, error.reason)
+            self._send(EndTransfer(wanted.handle))
+            return
+        self._pulls[wanted.handle] = pull
+        task = asyncio.create_task(self._run(pull))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    def abort(self, handle: int, reason: str) -> None:
+        """The request has ended, whyever. Idempotent."""
+        pull = self._pulls.get(handle)
+        if pull is not None:
+            pull.destination.abort(reason)
+            if pull.call is not None:
+                pull.call.cancel()
+
+    async def close(self) -> None:
+        for handle in list(self._pulls):
+            self.abort(handle, "replica_draining")
+        await cancel_and_wait(*self._tasks)
+        for channel in self._channels.values():
+            await channel.close()
+
+    def _prepare(self, wanted: PagesWanted, attempt: Attempt) -> _Pull:
+        images = self._sources.images
+        if self._transport is None:
+            self._transport = make_transport(self._replica.config.kv_transport)
+        whole = Extent(0, images.shape.num_layers, wanted.first_page, len(wanted.pages))
+        destination = Destination(whole, self._clock(), PATIENCE_S)
+        transfer_id = f"{self._replica.replica_id}/{self._replica.epoch}/{next(self._numbers)}"
+        return _Pull(wanted, attempt, transfer_id, destination, self._transport.target(images))
+
+    async def _run(self, pull: _Pull) -> None:
+        destination, handle = pull.destination, pull.wanted.handle
+        began_s = self._clock()
+        try:
+            await self._receive(pull)
+            destination.abort("prefill_lost")  # the stream ended too soon; no-op once it is complete
+        except HandOffError as error:
+            log.warning("hand_off_failed", extra={"transfer": pull.transfer_id, "detail": str(error)})
+            destination.abort(error.reason)
+        except grpc.RpcError as error:
+            code = error.code().name if isinstance(error, grpc.aio.AioRpcError) else "unknown"
+            log.warning("hand_off_failed", extra={"transfer": pull.transfer_id, "code": code})
+            destination.abort("prefill_lost")
+        except asyncio.CancelledError:
+            if destination.state is not PullState.ABORTED:
+                raise
+        finally:
+            pull.target.close()
+        assert destination.released, "no operation outlives its pull"
+        del self._pulls[handle]
+        self.num_late += destination.num_late
+        if destination.state is PullState.COMPLETE:
+            self._num_received += 1
+            self.rate.add(pull.num_bytes, self._clock() - began_s - pull.waited_s)
+            self._replica.note_transfer_rate(self.rate)
+            self._send(Received(handle))
+        else:
+            self._give_up(handle, destination.reason)
+            self._send(EndTransfer(handle))
+
+    def _give_up(self, handle: int, reason: str) -> None:
+        self._num_failed += 1
+        self._send(ReceiveFailed(handle, reason))
+
+    async def _receive(self, pull: _Pull) -> None:
+        call = pull.call = worker_pb2_grpc.KvTransferStub(self._channel(pull)).Pull()
+        keeping = asyncio.create_task(self._keep(pull))
+        try:
+            await call.write(self._start(pull))
+            async for group in call:
+                pull.destination.hear(self._clock())
+                await self._take(pull, group)
+                if pull.destination.state is not PullState.OPEN or group.last:
+                    break
+            await self._say_goodbye(pull)
+        finally:
+            await cancel_and_wait(keeping)
+            call.cancel()
+
+    async def _take(self, pull: _Pull, group: worker_pb2.PageGroup) -> None:
+        pull.waited_s += group.waited_us / 1e6
+        if group.error:
+            pull.destination.abort(group.error if group.error == "kv_expired" else "prefill_lost")
+            return
+        if not pull.generation:
+            pull.generation = group.generation
+            lease = Lease(_slot(group), group.generation)
+            await self._in_thread(pull.target.open, group.segment, lease)
+        if group.generation != pull.generation or group.transfer_id != pull.transfer_id:
+            raise HandOffError("a group of another transfer")
+        if not group.num_pages:
+            return
+        extent = Extent(group.first_layer, group.num_layers, group.first_page, group.num_pages)
+        if not pull.destination.begin(extent):
+            return
+        first = extent.first_page - pull.wanted.first_page
+        pages = pull.wanted.pages[first : first + extent.num_pages]
+        carried = Carried(group.checksum, group.payload)
+        arrived = False
+        try:
+            await self._in_thread(pull.target.take, extent, carried, tuple(group.source_pages), pages)
+            arrived = True
+        finally:
+            pull.destination.end(extent, arrived=arrived)
+        pull.num_bytes += self._sources.images.payload_bytes(extent.num_layers, extent.num_pages)
+
+    async def _in_thread(self, work: Callable[..., None], *args: object) -> None:
+        """A cancelled pull still waits for its copy: the pages are not free before it has ended."""
+        future = asyncio.get_running_loop().run_in_executor(self._threads, work, *args)
+        try:
+            await asyncio.shield(future)
+        except asyncio.CancelledError:
+            await asyncio.wait([future])
+            raise
+
+    async def _say_goodbye(self, pull: _Pull) -> None:
+        """Ack, or abort; nothing that depends on its arrival: the lease ends by itself."""
+        if pull.destination.state is not PullState.COMPLETE:
+            abort = worker_pb2.PullAbort(reason=pull.destination.reason or "prefill_lost")
+            await pull.call.write(worker_pb2.PullCommand(transfer_id=pull.transfer_id, abort=abort))
+        # After an abort too: reads are over, and the source need not wait for the lease's end.
+        ack = worker_pb2.PullAck(generation=pull.generation)
+        await pull.call.write(worker_pb2.PullCommand(transfer_id=pull.transfer_id, ack=ack))
+        await pull.call.done_writing()
+        async for _ in pull.call:
+            pass
+
+    async def _keep(self, pull: _Pull) -> None:
+        """Renew the lease while it is waited for, and notice silence."""
+        lease_s = self._replica.config.kv_lease_s
+        renewed_s = self._clock()
+        while True:
+            await asyncio.sleep(_LOOK_S)
+            now = self._clock()
+            pull.destination.tick(now)
+            if pull.destination.state is PullState.ABORTED:
+                pull.call.cancel()
+                return
+            if pull.generation and now - renewed_s >= lease_s / _RENEWALS_PER_LEASE:
+                renewed_s = now
+                renew = worker_pb2.PullRenew(lease_ms=round(lease_s * 1000))
+                await pull.call.write(worker_pb2.PullCommand(transfer_id=pull.transfer_id, renew=renew))
+
+    def _start(self, pull: _Pull) -> worker_pb2.PullCommand:
+        submit, config, wanted = pull.attempt.submit, self._replica.config, pull.wanted
+        shape = self._sources.images.shape
+        return worker_pb2.PullCommand(
+            transfer_id=pull.transfer_id,
+            start=worker_pb2.PullStart(
+                response_id=submit.response_id,
+                attempt=submit.attempt,
+                replica_epoch=submit.prefill.epoch,
+                prompt_ids=submit.prompt_ids[: 4 * wanted.num_tokens],
+                chain_root=submit.chain_root,
+                kv_context=self._replica.kv_context,
+                layout=to_layout(shape, config.tp),
+                from_token=wanted.first_page * shape.page_tokens,
+                lease_ms=round(config.kv_lease_s * 1000),
+                deadline_ms=submit.total_deadline_ms,
+                fair_key=submit.fair_key,
+                transport=config.kv_transport,
+            ),
+        )
+
+    def _channel(self, pull: _Pull) -> grpc.aio.Channel:
+        endpoint = pull.attempt.submit.prefill.endpoint
+        if endpoint not in self._channels:
+            self._channels[endpoint] = self._connect(endpoint)
+        return self._channels[endpoint]
+
+
+def _slot(group: worker_pb2.PageGroup) -> int:
+    """The opening names it among its source pages: it has none of its own."""
+    return group.source_pages[0] if group.source_pages else 0
