@@ -22,6 +22,10 @@ class Clock:
     def after(self, delay_s: float, call: Callable[..., None], *arguments: Any) -> None:
         self.at(self.now + delay_s, call, *arguments)
 
+    def stop(self) -> None:
+        """Call nothing more: what is left is about things that are over."""
+        self._calls.clear()
+
     def run(self, until_s: float = float("inf")) -> None:
         """Until nothing is left to call, or only what lies beyond `until_s`."""
         calls = self._calls

@@ -45,6 +45,7 @@ class Outcome:
     depot: Depot
     scaled: dict[str, Scaled]
     duration_s: float
+    """Until the last request ended."""
     num_steps: int
 
 
@@ -81,7 +82,8 @@ class Simulation:
             if pool.section.scaling is not None
         }
         self._num_handles = 0
-        self._num_pending = 0
+        self._num_pending = self._num_coming = 0
+        self._ended_s = 0.0
         self._num_new = 0
         self._blind_until_s = 0.0
         self._arrivals: Iterator[Arrival] = iter(())
@@ -104,7 +106,7 @@ class Simulation:
         self._audit()
         replicas = [*self.depot.past, *(entry.replica for entry in self.depot.entries.values())]
         num_steps = sum(each.num_steps for each in replicas)
-        return Outcome(self.fleet, self.books, self.timeline, self.depot, self.scaled, self.clock.now, num_steps)
+        return Outcome(self.fleet, self.books, self.timeline, self.depot, self.scaled, self._ended_s, num_steps)
 
     # Requests
 
@@ -117,6 +119,10 @@ class Simulation:
 
     def _arrive(self, arrival: Arrival) -> None:
         self._next_arrival()
+        self._enter(arrival)
+
+    def _come_back(self, arrival: Arrival) -> None:
+        self._num_coming -= 1
         self._enter(arrival)
 
     def _enter(self, arrival: Arrival) -> None:
@@ -202,9 +208,11 @@ class Simulation:
         job.queue_s = left_s - job.arrival.at_s
         job.prompt_ids = _NO_IDS
         self._num_pending -= 1
+        self._ended_s = self.clock.now
         self.books.end(job, self._column(job))
         if self._on_closed is not None and (following := self._on_closed(job)) is not None:
-            self.clock.at(following.at_s, self._enter, following)
+            self._num_coming += 1
+            self.clock.at(following.at_s, self._come_back, following)
 
     # Replicas
 
@@ -286,9 +294,8 @@ class Simulation:
         for replica in self.depot.sweep():
             self.router.remove(replica.id)
         self._sample(now)
-        if self._num_pending == 0 and self._is_over:
-            return
-        if self._is_over and not self.options.drain:
+        if self._is_over and (self._num_pending + self._num_coming == 0 or not self.options.drain):
+            self.clock.stop()
             return
         self.clock.after(min(TICK_S, self.options.sample_s), self._tick)
 
