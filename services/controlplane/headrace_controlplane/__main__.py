@@ -24,6 +24,8 @@ from headrace_controlplane.peers import Peers
 from headrace_controlplane.questions import Questions
 from headrace_controlplane.referee import Referee
 from headrace_controlplane.roster import Roster
+from headrace_controlplane.scale_book import ScaleBook
+from headrace_controlplane.scaler import Scaler
 from headrace_controlplane.speech import Speeches
 from headrace_controlplane.store import Store, StoreError
 from headrace_controlplane.subscribers import Subscribers
@@ -77,16 +79,18 @@ async def build(config: ControlplaneConfig, host: Host) -> None:
     roster = Roster(config.state_dir / "replicas.pb", lease_s=config.lease_s)
     artifacts, subscribers = Artifacts(config.state_dir / "artifacts"), Subscribers()
     ledger = open_ledger(config, store, Surroundings(roster.serving, Speeches(artifacts.read)))
-    state = FleetState(ledger, roster, artifacts, subscribers, DemandBoard(), Referee(ledger))
+    board, book = DemandBoard(), ScaleBook(config.state_dir / "scaling.json")
+    state = FleetState(ledger, roster, artifacts, subscribers, board, Referee(ledger))
     site = worker_site(config, host)
-    foreman = Foreman(ledger, roster, ProcessLauncher(site.directory), site)
+    foreman = Foreman(ledger, roster, ProcessLauncher(site.directory), site, book=book)
+    scaler = Scaler(ledger, board, subscribers, foreman, book)
     peers = Peers(host.service_token, host.tls)
     questions = Questions(subscribers, peers)
     accountant = Accountant(lifetimes, ledger, roster, questions)
     auditor = Auditor(Sources(subscribers, peers, questions, roster.registry, lifetimes))
     traces = TraceStore(config.max_traces, config.max_trace_bytes)
     metrics = MetricsOfAll(subscribers, roster.registry, peers)
-    office = Office(state, gate, questions, foreman, accountant, auditor, metrics, traces)
+    office = Office(state, gate, questions, foreman, accountant, auditor, metrics, traces, scaler)
     trace_receiver.add_to(host.grpc, traces)
     fleet_pb2_grpc.add_FleetServicer_to_server(FleetServicer(state, host.draining), host.grpc)
     fleet_pb2_grpc.add_AdminServicer_to_server(AdminServicer(office), host.grpc)
@@ -95,6 +99,7 @@ async def build(config: ControlplaneConfig, host: Host) -> None:
     host.tasks.start("leases", roster.run_out_leases, on_crash="fail")
     host.tasks.start("roster_store", roster.store)
     host.tasks.start("foreman", foreman.run)
+    host.tasks.start("scaler", scaler.run)
     host.tasks.start("lifetimes", accountant.keep)
     host.tasks.start("audit", auditor.run)
 

@@ -19,6 +19,8 @@ from headrace_controlplane.foreman import Foreman
 from headrace_controlplane.keys import StoredKey
 from headrace_controlplane.metrics_of_all import MetricsOfAll
 from headrace_controlplane.questions import Questions, unknown_replica
+from headrace_controlplane.scale_messages import pool_scales
+from headrace_controlplane.scaler import Scaler
 from headrace_controlplane.trace_store import TraceStore
 from headrace_kit.errors import HeadraceError
 
@@ -40,6 +42,7 @@ class Office:
     auditor: Auditor
     metrics: MetricsOfAll
     traces: TraceStore
+    scaler: Scaler
 
 
 class AdminServicer(fleet_pb2_grpc.AdminServicer):
@@ -86,8 +89,11 @@ class AdminServicer(fleet_pb2_grpc.AdminServicer):
     async def Show(self, request: Any, context: Any) -> fleet_pb2.ShowResponse:
         self._enter(context, "Show")
         version, text = self._ledger.file_of(request.version)
-        canaries = self._state.referee.statuses() if version == self._ledger.version else []
-        return fleet_pb2.ShowResponse(version=version, fleet_yaml=text, canaries=canaries)
+        answer, current = fleet_pb2.ShowResponse(version=version, fleet_yaml=text), self._ledger.current
+        if version == self._ledger.version and current is not None:
+            answer.canaries.extend(self._state.referee.statuses())
+            answer.scales.extend(pool_scales(current.fleet.pools, self._office.scaler))
+        return answer
 
     async def ListSubscribers(self, request: Any, context: Any) -> fleet_pb2.ListSubscribersResponse:
         self._enter(context, "ListSubscribers")

@@ -4,8 +4,10 @@ import logging
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from typing import Literal
 
 from headrace.v1 import fleet_pb2, response_pb2, worker_pb2
+from headrace_controlplane.autoscale import Seen
 from headrace_controlplane.launcher import devices, worker_command
 from headrace_controlplane.launcher.base import Launched, Launcher, LaunchSpec
 from headrace_controlplane.launcher.worker_command import WorkerSite
@@ -13,6 +15,7 @@ from headrace_controlplane.ledger import Ledger
 from headrace_controlplane.placement import Placed, Refused, Shape, place
 from headrace_controlplane.reconcile import Forget, Observed, PoolTarget, Start, Stop, reconcile
 from headrace_controlplane.roster import Roster
+from headrace_controlplane.scale_book import ScaleBook
 from headrace_controlplane.streams import any_of
 from headrace_kit import telemetry
 from headrace_kit.lifecycle import backoff_s
@@ -27,8 +30,11 @@ SETTLE_S = 1.0
 
 @dataclass
 class _Course:
-    """Deaths in a row of one replica, and since when it has been ready."""
+    """One replica: ``since`` when it should become ready, however often it dies over it; deaths in a row."""
 
+    since: float
+    launched_at: float | None = None
+    """Of a start by this process that has not led to readiness yet."""
     num_deaths: int = 0
     restart_at: float = 0.0
     counted: bool = False
@@ -45,9 +51,11 @@ class Foreman:
         launcher: Launcher,
         site: WorkerSite,
         *,
+        book: ScaleBook | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._ledger, self._roster, self._launcher, self._site, self._clock = ledger, roster, launcher, site, clock
+        self._book = ScaleBook() if book is None else book
         self._may_stop_at = clock() + roster.lease_s
         self._course: dict[str, _Course] = {}
         self._launched: list[Launched] = []
@@ -85,6 +93,14 @@ class Foreman:
             self._launcher.stop(replica_id)
         return mine
 
+    def seen(self, pool: str) -> list[Seen]:
+        """The replicas of a pool as the autoscaler counts them: one that died and is wanted starts again."""
+        return [
+            Seen(self._state(launched), self._clock() - self._course_of(launched).since)
+            for launched in self._launched
+            if launched.spec.pool == pool and (launched.alive or not launched.stopping)
+        ]
+
     def unregistered(self) -> list[fleet_pb2.Replica]:
         """Replicas of this host that the registry does not know: those that start, that died, or have no place."""
         unplaced = [
@@ -114,18 +130,36 @@ class Foreman:
         assert self._ledger.current is not None, "there is a fleet"
         fleet = self._ledger.current.fleet
         return [
-            PoolTarget(name, pool.min, worker_command.digest(fleet, name), fleet.rollout.surge)
+            PoolTarget(
+                name,
+                self._book.size(name, pool, self._num_running(name)),
+                worker_command.digest(fleet, name),
+                fleet.rollout.surge,
+            )
             for name, pool in fleet.pools.items()
-            if pool.launcher == "process"
+            if pool.launcher != "external"
         ]
+
+    def _num_running(self, pool: str) -> int:
+        return sum(seen.spec.pool == pool and not seen.stopping for seen in self._launched)
+
+    def _course_of(self, launched: Launched) -> _Course:
+        return self._course.setdefault(launched.spec.replica_id, _Course(self._clock()))
+
+    def _state(self, launched: Launched) -> Literal["starting", "ready", "draining"]:
+        if launched.stopping:
+            return "draining"
+        return "starting" if self._course_of(launched).ready_since is None else "ready"
 
     def _observed(self, launched: Launched, now: float) -> Observed:
         spec = launched.spec
         record = self._roster.registry.get(spec.replica_id)
         ready = record is not None and record.state == "ready"
-        course = self._course.setdefault(spec.replica_id, _Course())
+        course = self._course_of(launched)
         if not launched.alive and not course.counted:
             course.counted = True
+            if course.num_deaths == 0:
+                course.since = now
             course.restart_at = now + backoff_s(course.num_deaths, base_s=0.25, cap_s=_BACKOFF_CAP_S)
             course.num_deaths += 1
             log.warning("replica_died", extra={"replica": spec.replica_id, "detail": launched.last_words})
@@ -134,6 +168,9 @@ class Foreman:
         elif launched.alive and ready:
             course.num_deaths = 0
         serving = launched.alive and ready
+        if serving and course.launched_at is not None:
+            self._book.note_start_up(spec.pool, now - course.launched_at)
+            course.launched_at = None
         course.ready_since = (course.ready_since or now) if serving else None
         return Observed(
             *(spec.replica_id, spec.pool, spec.digest),
@@ -148,10 +185,10 @@ class Foreman:
         spec = self._placed(worker_command.launch_spec(self._ledger.current.fleet, pool, replica_id, self._site))
         if spec is None:
             return
-        course = self._course.setdefault(replica_id, _Course())
+        course = self._course.setdefault(replica_id, _Course(self._clock()))
         if course.num_deaths:
             _restarts.inc()
-        course.counted = False
+        course.counted, course.launched_at = False, self._clock()
         self._launcher.start(spec)
         self._launched = [seen for seen in self._launched if seen.spec.replica_id != replica_id]
         self._launched.append(Launched(spec, alive=True))

@@ -19,6 +19,7 @@ from headrace_router.fleet_rules import FleetRules
 from headrace_router.gauges import Gauges
 from headrace_router.in_flight import InFlight
 from headrace_router.index_keeper import keepers
+from headrace_router.pool_loads import pool_loads
 from headrace_router.prefix_index import NoIndex, PrefixIndex
 from headrace_router.redis_index import RedisIndex
 from headrace_router.redis_pages import RedisPages
@@ -45,7 +46,8 @@ async def build(config: RouterConfig, host: Host) -> None:
     host.export_spans(channel, "controlplane")
     follow(config, host, channel, rules, table)
     host.tasks.start("watchers", watchers(table, credentials).run)
-    host.tasks.start("demand", DemandReporter(demand, channel, host.instance).run)
+    reporter = DemandReporter(demand, channel, host.instance, lambda: pool_loads(table))
+    host.tasks.start("demand", reporter.run)
 
     async def drain() -> None:
         dispatcher.draining = True

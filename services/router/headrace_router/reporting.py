@@ -3,7 +3,7 @@
 import asyncio
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import grpc
@@ -27,9 +27,14 @@ class DemandReporter:
     totals, so the next report has them."""
 
     def __init__(
-        self, demand: Demand, channel: grpc.aio.Channel, router_id: str, clock: Callable[[], float] = time.monotonic
+        self,
+        demand: Demand,
+        channel: grpc.aio.Channel,
+        router_id: str,
+        loads: Callable[[], Iterable[fleet_pb2.PoolLoad]] = tuple,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._demand, self._router_id, self._clock = demand, router_id, clock
+        self._demand, self._router_id, self._loads, self._clock = demand, router_id, loads, clock
         self._stub: Any = fleet_pb2_grpc.FleetStub(channel)
 
     async def run(self) -> None:
@@ -44,6 +49,7 @@ class DemandReporter:
                 interval_ms=interval_ms,
                 models=self._demand.take(now),
                 outcomes=self._demand.outcome_rows(),
+                pools=self._loads(),
             )
             try:
                 await self._stub.Demand(report, timeout=_TIMEOUT_S)

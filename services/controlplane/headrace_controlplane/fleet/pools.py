@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from headrace_controlplane.fleet.problems import Problem, join
+from headrace_controlplane.fleet.scaling import Scaling
 from headrace_controlplane.fleet.schema import setting
 
 _MOST = 2**31 - 1
@@ -36,6 +37,7 @@ class Pool:
     start_up_s: float | None = setting(
         None, "time from launch to ready; nothing: as measured last", minimum=0.001, maximum=86_400
     )
+    scaling: Scaling = setting(Scaling(), "how the number of replicas follows the load, where max is more than min")
     price_per_gpu_hour: float = setting(0.0, "money per hour of one device", minimum=0, maximum=1e6)
     tp: int = setting(1, "tensor-parallel degree", minimum=1, maximum=64)
     pp: int = setting(1, "pipeline-parallel degree", minimum=1, maximum=64)
@@ -79,6 +81,11 @@ class Pool:
     def most(self) -> int:
         """Upper bound of the number of replicas."""
         return self.min if self.max is None else self.max
+
+    @property
+    def is_scaled(self) -> bool:
+        """Whether the control plane chooses the number of replicas."""
+        return self.most > self.min and self.launcher != "external"
 
     def check(self, path: str) -> Iterator[Problem]:
         if self.most < self.min:

@@ -1,4 +1,4 @@
-"""`headrace fleet apply|diff|history|rollback|show`: what should exist, as versions."""
+"""`headrace fleet apply|diff|history|rollback|show|scale`: what should exist, as versions."""
 
 import argparse
 import asyncio
@@ -12,9 +12,10 @@ from headrace_cli.console import table
 from headrace_cli.natural import natural
 from headrace_cli.platform.admin import Admin
 from headrace_cli.platform.state_dir import CommandError, StateDir
+from headrace_cli.scale_lines import decision_row, measured_line, scale_line
 from headrace_cli.verbs.apply import apply_file, refusal
 
-HELP = "what should exist: apply, diff, history, rollback, show"
+HELP = "what should exist: apply, diff, history, rollback, show, scale"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -30,6 +31,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     rollback.add_argument("version", type=natural)
     show = actions.add_parser("show", help="print the fleet file")
     show.add_argument("version", type=natural, nargs="?", default=0)
+    scale = actions.add_parser("scale", help="why pools that follow their load have so many replicas")
+    scale.add_argument("pool", nargs="?", default="", help="one pool (default: all)")
+    scale.add_argument("-n", type=natural, default=20, help="most decisions of a pool (default 20)")
 
 
 def run(options: argparse.Namespace) -> int:
@@ -87,6 +91,22 @@ async def _show(state: StateDir, options: argparse.Namespace) -> int:
     print(answer.fleet_yaml.rstrip("\n"))
     for canary in answer.canaries:
         print(canary_line(canary))
+    for scale in answer.scales:
+        print(scale_line(scale))
+    return 0
+
+
+async def _scale(state: StateDir, options: argparse.Namespace) -> int:
+    async with Admin(state) as admin:
+        answer = await admin.call(admin.stub.Show, pb.ShowRequest())
+    found = [scale for scale in answer.scales if options.pool in ("", scale.pool)]
+    if options.pool and not found:
+        raise CommandError(f"{options.pool} is no pool whose number of replicas follows its load (max above min)")
+    for scale in found:
+        print(scale_line(scale).removeprefix("# scale "))
+        print(measured_line(scale))
+    rows = [decision_row(scale.pool, one) for scale in found for one in scale.decisions[-options.n :]]
+    table(("pool", "time (UTC)", "replicas", "why", "detail"), rows)
     return 0
 
 
@@ -111,5 +131,6 @@ _ACTIONS: dict[str, Callable[[StateDir, argparse.Namespace], Coroutine[Any, Any,
     "diff": _diff,
     "history": _history,
     "rollback": _rollback,
+    "scale": _scale,
     "show": _show,
 }
