@@ -63,7 +63,7 @@ def render() -> str:
 def _of(section: str) -> Iterator[Metric]:
     for collector in _collectors(section):
         for family in collector.describe():
-            labels = tuple(getattr(collector, "_labelnames", None) or getattr(family, "_labelnames", ()))
+            labels = tuple(getattr(collector, "_labelnames", ()) or getattr(family, "_labelnames", ()) or ())
             suffix = "_total" if family.type == "counter" else ""
             yield Metric(family.name + suffix, family.type, labels, family.documentation)
 

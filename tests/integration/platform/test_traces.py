@@ -225,7 +225,7 @@ async def _bad_day(platform: Platform) -> None:
             await asyncio.sleep(0.1)
         ours = client.generate("scripted", script("!stall(3)", long_text, "!rate(20)", "!repeat(200,y)"), deadline_s=60)
         events = aiter(ours)
-        first = asyncio.create_task(anext(events))
+        first = asyncio.ensure_future(anext(events))
         await asyncio.sleep(0.7)
         while blockers:
             await asyncio.gather(*(client.cancel(response_id) for response_id in ids))
@@ -255,8 +255,8 @@ async def _bad_day(platform: Platform) -> None:
     assert [span.error for span in spans if span.name == "attempt"] == ["worker_lost", ""]
     assert max(span.end_ns - span.start_ns for span in spans if span.name == "queue") > 0.5e9
     # The dead worker can say nothing: its part is told by the gateway.
-    first = [(span.name, span.service, span.error) for span in spans if span.attributes.get("headrace.attempt") == "1"]
-    assert [told for told in first if told[0] in ("queue", "prefill", "decode")] == [
+    early = [(span.name, span.service, span.error) for span in spans if span.attributes.get("headrace.attempt") == "1"]
+    assert [told for told in early if told[0] in ("queue", "prefill", "decode")] == [
         ("queue", "headrace-gateway", ""),
         ("prefill", "headrace-gateway", "worker_lost"),
     ]
