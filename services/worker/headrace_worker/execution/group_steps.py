@@ -38,11 +38,11 @@ class GroupSteps(Steps):
         self._active_since_s = 0.0
         self._told = GroupTimes()
         self._on_pages: OnPages | None = None
-        self._active_s = 0.0
 
     def allocate(self, num_pages: int) -> None:
         self._ranks.send(tell.Allocate(num_pages))
         self._own.allocate(num_pages)
+        self._told = self._count()  # what came before is no step's
 
     @contextmanager
     def measuring(self) -> Iterator[None]:
@@ -102,16 +102,19 @@ class GroupSteps(Steps):
 
     def _times(self) -> GroupTimes:
         """Since the last time. A stage is idle while a plan is in flight and it works at none: the bubble."""
-        now_s, num_stages = time.perf_counter(), self._layout.pipeline
-        self._active_s += now_s - self._active_since_s
-        self._active_since_s = now_s
-        place, log = self._group.place, self._ranks.log
+        now_s, before = time.perf_counter(), self._told
+        active_s, self._active_since_s = now_s - self._active_since_s, now_s
+        self._told = self._count()
+        busy_s = self._told.busy_s - before.busy_s
+        idle_s = max(0.0, self._layout.pipeline * active_s - busy_s) if self._layout.pipeline > 1 else 0.0
+        return GroupTimes(self._told.collective_s - before.collective_s, busy_s, idle_s)
+
+    def _count(self) -> GroupTimes:
+        """Since the start. One stage alone has no others to wait for."""
+        place, num_stages = self._group.place, self._layout.pipeline
         firsts = [place.tensor_group(stage)[0] for stage in range(num_stages)] if num_stages > 1 else []
-        busy_s = sum(log.line(rank).busy_ns for rank in firsts) / 1e9
-        idle_s = max(0.0, len(firsts) * self._active_s - busy_s)
-        total = GroupTimes(self._group.recorder.collective_s, busy_s, idle_s)
-        told, self._told = self._told, total
-        return GroupTimes(*(max(0.0, now - before) for now, before in zip(total, told, strict=True)))
+        busy_s = sum(self._ranks.log.line(rank).busy_ns for rank in firsts) / 1e9
+        return GroupTimes(self._group.recorder.collective_s, busy_s)
 
     @contextmanager
     def _explained(self) -> Iterator[None]:
