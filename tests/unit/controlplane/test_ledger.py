@@ -18,6 +18,7 @@ from headrace_controlplane.sections import AUDIENCES, GATEWAY, POLICY, ROUTER
 from headrace_controlplane.store import SCHEMA, Store, StoreError
 from headrace_controlplane.vault import Vault, ensure_admin_key
 from headrace_kit.errors import InvalidRequest
+from tests.meters import reading
 from tests.unit.controlplane.fakes import SCRIPTED, scripted
 
 CARD = b"c" * 32
@@ -41,6 +42,7 @@ def test_each_change_is_the_next_version(ledger: Ledger) -> None:
     assert ledger.apply(SCRIPTED, "first")
     assert ledger.apply(scripted(min=2), "second")
     assert [(row.version, row.comment) for row in ledger.history(10)] == [(2, "second"), (1, "first")]
+    assert reading("fleet_version") == 2
 
 
 def test_the_same_content_is_no_change(ledger: Ledger) -> None:

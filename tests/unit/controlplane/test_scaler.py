@@ -16,6 +16,7 @@ from headrace_controlplane.scale_book import ScaleBook
 from headrace_controlplane.scale_messages import pool_scales
 from headrace_controlplane.scaler import Scaler
 from headrace_controlplane.subscribers import Subscribers
+from tests.meters import reading
 from tests.unit.controlplane.fakes import FakeLauncher, scripted
 
 LEASE_S = 10.0
@@ -135,10 +136,16 @@ async def test_b151_no_traffic_goes_to_min_and_no_data_goes_nowhere(scene: Scene
     scene.wait(100)
     assert scene.sizes[-1] == 7
     assert (scene.shown.now.alarm, scene.shown.now.why) == (True, "stale")
+    assert reading("scale_blind", pool=scene.shown.pool) == 1
+    assert reading("scale_desired_replicas", pool=scene.shown.pool) == 7
+    assert reading("scale_reserve_replicas", pool=scene.shown.pool) == scene.shown.num_reserve_left
     scene.load = 0.0
     scene.wait(45)
     assert scene.sizes[-1] == 0
     assert not scene.shown.now.alarm
+    assert (
+        reading("scale_blind", pool=scene.shown.pool) == reading("scale_desired_replicas", pool=scene.shown.pool) == 0
+    )
 
 
 async def test_one_silent_router_of_two_is_missing_data(scene: Scene) -> None:
