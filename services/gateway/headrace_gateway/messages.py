@@ -72,7 +72,8 @@ def route_request(
 
 def decision(answer: routing_pb2.RouteResponse) -> events.Decision:
     replica = answer.replica
-    return events.Decision(answer.decision_id, replica.id, replica.epoch, answer.queue_deadline_ms / 1000)
+    queue_s = answer.queue_deadline_ms / 1000
+    return events.Decision(answer.decision_id, replica.id, replica.epoch, queue_s, answer.prefill.id)
 
 
 def outcome(response_id: str, output: outputs.Report, meter: Meter) -> routing_pb2.AttemptOutcome:

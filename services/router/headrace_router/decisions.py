@@ -79,8 +79,8 @@ class DecisionLog:
         return self._entries.get(decision_id)
 
 
-def sentence(choice: Choice) -> str:
-    """One line that says why."""
+def sentence(choice: Choice, pairing: str = "") -> str:
+    """One line that says why; `pairing`: what was decided of a prefill replica."""
     picked = choice.picked
     assert picked is not None, "a decision has a replica"
     view, scored = picked.view, choice.scored
@@ -94,4 +94,6 @@ def sentence(choice: Choice) -> str:
         facts.append(f"{longest.id} holds {longest.num_hit_tokens}{over}")
     if not view.fresh:
         facts.append("its load report is old")
+    if pairing:
+        facts.append(pairing)
     return f"{', '.join(facts)}; {len(choice.candidates)} looked at"

@@ -15,6 +15,7 @@ from headrace_kit.lifecycle import cancel_and_wait
 from headrace_router.deadlines import hold_limit_s, queue_deadline
 from headrace_router.demand import Demand
 from headrace_router.fleet_rules import FleetRules, Pool
+from headrace_router.pairing import pair
 from headrace_router.prediction import UNKNOWN
 from headrace_router.prefix_index import PrefixIndex
 from headrace_router.replicas import Replica, ReplicaTable
@@ -48,6 +49,9 @@ class Picked:
     replica: Replica
     choice: Choice
     held_s: float = 0.0
+    prefill: Replica | None = None
+    """Who computes the prompt for it, if that pays."""
+    pairing: str = ""
 
     @property
     def view(self) -> View:
@@ -136,7 +140,22 @@ class Dispatcher:
         replica = self._table.get(choice.picked.view.id)
         assert replica is not None, "a view was made of a replica of the table"
         replica.breaker.on_pick(self._clock())
-        return Picked(replica, choice)
+        return self._paired(ask, Picked(replica, choice))
+
+    def _paired(self, ask: Ask, picked: Picked) -> Picked:
+        """With whoever should prefill for it, among those with the same KV."""
+        if picked.view.role != "decode":
+            return picked
+        context = picked.replica.description.kv_context if picked.replica.description is not None else b""
+        views = [each.view for each in picked.choice.candidates if each.view.role == "prefill"]
+        same = [view for view in views if self._kv_context(view.id) == context]
+        pairing = pair(ask, picked.view, same, self._table.link(picked.view.id))
+        prefill = self._table.get(pairing.prefill.id) if pairing.prefill is not None else None
+        return replace(picked, prefill=prefill, pairing=pairing.why)
+
+    def _kv_context(self, replica_id: str) -> bytes | None:
+        replica = self._table.get(replica_id)
+        return None if replica is None or replica.description is None else replica.description.kv_context
 
     def _on_trial(self, ask: Ask, views: Sequence[View], limits: Limits) -> Choice | None:
         """A replica of the revision on trial if one can serve the request now; if none can, the others do."""

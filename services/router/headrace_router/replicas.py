@@ -14,6 +14,7 @@ from headrace.v1 import fleet_pb2, worker_pb2
 from headrace_router.breaker import Breaker
 from headrace_router.fleet_rules import FleetRules, Pool
 from headrace_router.in_flight import InFlight
+from headrace_router.pairing import Link
 from headrace_router.prediction import UNKNOWN, StepCost
 from headrace_router.prefix_index import Group, record_of
 from headrace_router.scoring import View
@@ -73,6 +74,8 @@ class Replica:
     load: worker_pb2.Load = field(default_factory=worker_pb2.Load)
     load_at: float = float("-inf")
     cost: StepCost = UNKNOWN
+    bytes_per_s: float = 1e9
+    latency_s: float = 0.01
     record: bytes = b""
     """Of this epoch, as the prefix index has it."""
     description: worker_pb2.Description | None = None
@@ -174,6 +177,19 @@ class ReplicaTable:
 
     def set_coefficients(self, replica: Replica, model: worker_pb2.StepModel) -> None:
         replica.cost = self.last_cost[replica.row.model] = StepCost.of(model.coefficients)
+
+    def set_transfer(self, replica: Replica, model: worker_pb2.TransferModel) -> None:
+        if model.bytes_per_s > 0:
+            replica.bytes_per_s, replica.latency_s = model.bytes_per_s, max(0.0, model.latency_s)
+
+    def link(self, replica_id: str) -> Link:
+        """How KV comes in at this replica."""
+        replica = self._replicas[replica_id]
+        described = replica.description
+        if described is None:
+            return Link(bytes_per_s=replica.bytes_per_s, latency_s=replica.latency_s)
+        sizes = described.kv_bytes_per_token, described.page_tokens
+        return Link(*sizes, replica.bytes_per_s, replica.latency_s)
 
     def groups(self, model: str) -> set[Group]:
         """Whose pages of this model's prompts have the same keys."""

@@ -263,7 +263,7 @@ def _incompatibility(ask: Ask, view: View) -> str:
         return f"model {view.model}"
     if ask.revisions and view.revision not in ask.revisions:
         return f"revision {view.revision}"
-    if view.role != "both":
+    if view.role == "prefill":
         return f"role {view.role}"
     if view.classes and ask.slo_class not in view.classes:
         return "class not served"

@@ -72,10 +72,11 @@ class RouterServicer(routing_pb2_grpc.RouterServicer):
 
     def _decide(self, request: Any, ask: Ask, picked: Picked) -> routing_pb2.RouteResponse:
         replica, view, now = picked.replica, picked.view, self._clock()
-        decision_id, why = secrets.token_hex(8), decisions.sentence(picked.choice)
+        decision_id, why = secrets.token_hex(8), decisions.sentence(picked.choice, picked.pairing)
         ref = response_pb2.ReplicaRef(id=view.id, epoch=view.epoch, endpoint=replica.row.ref.endpoint)
         num_new = num_new_tokens(ask, view)
-        self._in_flight.add(Sent(decision_id, ref.id, ref.epoch, now, num_new, ask.num_bound_tokens))
+        num_here = num_new if picked.prefill is None else 1
+        self._in_flight.add(Sent(decision_id, ref.id, ref.epoch, now, num_here, ask.num_bound_tokens))
         canary = self._rules.revisions(ask.model).canary
         if canary is not None:
             self._demand.outcomes.sent(decision_id, Arm(ask.model, view.revision, canary.trial), ask.budget)
@@ -94,6 +95,7 @@ class RouterServicer(routing_pb2_grpc.RouterServicer):
         return routing_pb2.RouteResponse(
             decision_id=decision_id,
             replica=ref,
+            prefill=_prefill_ref(picked),
             kv_context=described.kv_context,
             page_tokens=described.page_tokens,
             predicted_prefill_ms=prefill_s * 1000,
@@ -122,6 +124,13 @@ class RouterServicer(routing_pb2_grpc.RouterServicer):
             if (replica.breaker.open_until is not None) != was_open:
                 facts = {"replica": sent.replica_id, "open": not was_open, "reason": outcome.reason}
                 log.warning("breaker_changed", extra=facts)
+
+
+def _prefill_ref(picked: Picked) -> response_pb2.ReplicaRef | None:
+    if picked.prefill is None:
+        return None
+    row = picked.prefill.row
+    return response_pb2.ReplicaRef(id=row.ref.id, epoch=picked.prefill.epoch, endpoint=row.ref.endpoint)
 
 
 def _ending(outcome: routing_pb2.AttemptOutcome) -> Ending:

@@ -13,7 +13,7 @@ from hashlib import blake2b
 from headrace_router.deadlines import Budget
 
 # Faults that are not a replica's; whatever else fails counts, for it is compared with the revision beside it.
-_OTHERS_FAULTS = frozenset({"policy_lost", "gateway_lost", "prefill_lost", "replica_draining"})
+_OTHERS_FAULTS = frozenset({"policy_lost", "gateway_lost", "prefill_lost", "kv_expired", "replica_draining"})
 _KEPT = 100_000
 _SCALE = 1 << 64
 

@@ -73,6 +73,8 @@ class Watcher:
             table.set_load(replica, event.load)
         elif kind == "step_model":
             table.set_coefficients(replica, event.step_model)
+        elif kind == "transfer_model":
+            table.set_transfer(replica, event.transfer_model)
         table.set_connected(replica, True)
 
 

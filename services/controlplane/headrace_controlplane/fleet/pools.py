@@ -28,8 +28,13 @@ class Pool:
     )
     precision: Literal["float32", "bfloat16", "float16"] = setting("float32", "type of weights, activations and KV")
     role: Literal["both", "prefill", "decode"] = setting("both", "part of the work that its replicas do")
-    launcher: Literal["process", "external"] = setting(
-        "process", "process: the control plane starts workers on its host; external: replicas register by themselves"
+    kv_transport: Literal["grpc", "shared_memory", "nixl"] = setting(
+        "grpc", "how KV comes in from prefill replicas, for the role decode; shared_memory: all on one host"
+    )
+    launcher: Literal["process", "ray", "external"] = setting(
+        "process",
+        "process: the control plane starts workers on its host; ray: on a Ray cluster; external: replicas register by "
+        "themselves",
     )
     min: int = setting(1, "fewest replicas", minimum=0, maximum=1000)
     max: int | None = setting(None, "most replicas; nothing: as many as min", minimum=0, maximum=1000)
@@ -96,6 +101,8 @@ class Pool:
             )
         if self.engine == "scripted" and self.num_devices > 1:
             yield Problem(join(path, "tp" if self.tp > 1 else "pp"), "the scripted engine is one process: expected 1")
+        if self.kv_transport != "grpc" and self.role != "decode":
+            yield Problem(join(path, "kv_transport"), "KV comes in where the role is decode only")
         if self.num_pages is not None and self.kv_bytes is not None:
             yield Problem(join(path, "kv_bytes"), "give either num_pages or kv_bytes")
         needed = self.max_running + self.page_tokens

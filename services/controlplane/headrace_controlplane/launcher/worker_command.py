@@ -55,6 +55,7 @@ def settings(fleet: Fleet, pool_name: str) -> dict[str, str]:
         "threads": pool.threads,
         "pool": pool_name,
         "role": pool.role,
+        "kv-transport": pool.kv_transport if pool.role == "decode" else None,
         "drain-s": fleet.rollout.drain_s,
     }
     return {name: str(value) for name, value in flags.items() if value is not None}
@@ -63,6 +64,8 @@ def settings(fleet: Fleet, pool_name: str) -> dict[str, str]:
 def digest(fleet: Fleet, pool_name: str) -> str:
     """Names the settings; how long a replica may drain is none that needs a new one."""
     relevant = {name: value for name, value in settings(fleet, pool_name).items() if name != "drain-s"}
+    if fleet.pools[pool_name].launcher == "ray":
+        relevant["launcher"] = "ray"
     return hashlib.sha256(json.dumps(relevant, sort_keys=True).encode()).hexdigest()[:16]
 
 
@@ -77,11 +80,15 @@ def launch_spec(fleet: Fleet, pool_name: str, replica_id: str, site: WorkerSite)
         **site.extra,
     }
     words = [word for name, value in flags.items() for word in (f"--{name}", value)]
+    pool = fleet.pools[pool_name]
     return LaunchSpec(
         replica_id,
         pool_name,
-        fleet.pools[pool_name].model,
+        pool.model,
         digest(fleet, pool_name),
         (sys.executable, "-m", "headrace_worker", *words),
         fleet.rollout.drain_s,
+        launcher=pool.launcher,
+        num_cpus=pool.num_devices * (1 if pool.device == "cuda" else pool.threads or 1),
+        num_gpus=pool.num_devices if pool.device == "cuda" else 0,
     )

@@ -87,12 +87,15 @@ class PolicyLost:
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """A router's answer, as far as the lifecycle needs it. `queue_s`: how long the worker may keep it waiting."""
+    """A router's answer, as far as the lifecycle needs it. `queue_s`: how long the worker may keep it waiting;
+    `prefill_id`: the replica that computes the prompt for it, if another one does.
+    """
 
     decision_id: str
     replica_id: str
     replica_epoch: str
     queue_s: float
+    prefill_id: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,6 +11,9 @@ from .outputs import Ack, Cancel, Output, Report, Route, ScreenClose, Submit
 REROUTABLE = frozenset({"busy", "draining"})
 """Refusals by one replica that say nothing about the others."""
 
+OF_PREFILL = frozenset({"prefill_lost", "kv_expired"})
+"""Failures of a replica because of the one that prefilled for it."""
+
 
 class Placement:
     """All attempts, oldest first, and the replicas that must not be picked again."""
@@ -35,9 +38,12 @@ class Placement:
         self.attempts.append(attempt)
         out.append(Route(attempt.number, self.excluded))
 
-    def exclude(self, attempt: Attempt) -> None:
-        assert attempt.decision is not None, "only a routed attempt has a replica"
-        self.excluded = (*self.excluded, attempt.decision.replica_id)
+    def exclude(self, attempt: Attempt, reason: str = "") -> None:
+        """Never pick whoever failed again: of a pair that is the prefill replica, where it was the one."""
+        decision = attempt.decision
+        assert decision is not None, "only a routed attempt has a replica"
+        failed = decision.prefill_id if reason in OF_PREFILL else ""
+        self.excluded = (*self.excluded, failed or decision.replica_id)
 
     def submit(self, attempt: Attempt, queue_s: float, total_s: float, out: list[Output]) -> None:
         assert attempt.decision is not None, "an attempt is routed before it is submitted"
@@ -72,7 +78,7 @@ class Placement:
         if any(choice.num_screened_chars or choice.reason for choice in attempt.choices):
             out.append(ScreenClose(attempt.number))
         self.report(attempt, "lost", reason, out)
-        self.exclude(attempt)
+        self.exclude(attempt, reason)
 
     def acknowledge(self, out: list[Output]) -> None:
         """All finals that arrived are in the books."""

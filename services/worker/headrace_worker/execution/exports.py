@@ -59,5 +59,7 @@ def make_image(model: LlamaForCausalLM, cache_dtype: str, page_tokens: int, plac
     shape = KvShape(config.num_layers, config.num_kv_heads, config.head_dim, dtype, page_tokens)
     first, end = place.layout.stage_range(config.num_layers, place.stage)
     num_heads = model.kv_heads_per_layer[0]
-    shard = Shard(first, end - first, place.tensor_rank * num_heads, num_heads)
+    # A degree above the number of heads holds each of them several times.
+    first_head = place.tensor_rank * config.num_kv_heads // place.layout.tensor
+    shard = Shard(first, end - first, first_head, num_heads)
     return PageImage.create(shape, shard, num_pages + 1)

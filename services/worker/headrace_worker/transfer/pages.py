@@ -46,17 +46,25 @@ class PoolImages:
         self.shape: KvShape = images[0].ref.shape
         self.num_pages = min(image.ref.num_pages for image in images)
         self._of_layer: dict[int, list[PageImage]] = {}
+        self._readable: dict[int, list[PageImage]] = {}
         for image in images:
             for layer in image.ref.shard.layers:
                 self._of_layer.setdefault(layer, []).append(image)
+                readable = self._readable.setdefault(layer, [])
+                if all(other.ref.shard.first_head != image.ref.shard.first_head for other in readable):
+                    readable.append(image)
         for layer in range(self.shape.num_layers):
-            heads = sum(image.ref.shard.num_heads for image in self._of_layer.get(layer, ()))
+            heads = sum(image.ref.shard.num_heads for image in self._readable.get(layer, ()))
             if heads != self.shape.num_kv_heads:
                 raise HandOffError(f"layer {layer} has {heads} of {self.shape.num_kv_heads} heads in the images")
 
     def of_layer(self, layer: int) -> list[PageImage]:
-        """The images with heads of this layer."""
+        """The images with heads of this layer: all of them are written."""
         return self._of_layer[layer]
+
+    def readable(self, layer: int) -> list[PageImage]:
+        """Those of them that are read: a head that several ranks hold counts once."""
+        return self._readable[layer]
 
     def payload_bytes(self, num_layers: int, num_pages: int) -> int:
         return num_layers * num_pages * self.shape.page_bytes
@@ -68,7 +76,7 @@ class PoolImages:
         out: Words = np.empty((len(layers), *dims), np.uint64)
         sums: Sums = np.empty((len(layers), *dims[:3]), np.uint64)
         for place, layer in enumerate(layers):
-            for image in self.of_layer(layer):
+            for image in self.readable(layer):
                 words = image.words[layer - image.ref.shard.first_layer]
                 if image.ref.shard.num_heads == shape.num_kv_heads:
                     np.take(words, index, axis=1, out=out[place])
@@ -98,7 +106,7 @@ class PoolImages:
         index = np.asarray(pages, np.intp)
         sums: Sums = np.zeros((len(layers), 2, len(pages), self.shape.page_tokens), np.uint64)
         for place, layer in enumerate(layers):
-            for image in self.of_layer(layer):
+            for image in self.readable(layer):
                 words = image.words[layer - image.ref.shard.first_layer]
                 for at, page in enumerate(index):
                     sums[place, :, at] += _sum_tokens(words[:, page])

@@ -1,6 +1,6 @@
 """How long a transfer takes, learnt from those that were: seconds = latency + bytes / rate. Pure.
 
-Least squares over the last transfers; sizes that hardly differ say nothing of the latency, so it then stays what it was.
+Least squares over the last transfers; sizes that hardly differ say nothing of the latency: it then stays what it was.
 """
 
 from __future__ import annotations

@@ -55,7 +55,7 @@ class SharedMemoryTarget(TargetEnd):
         self._check_lease(theirs)
         sources, targets = np.asarray(source_pages, np.intp), np.asarray(pages, np.intp)
         for layer in extent.layers:
-            for source in theirs.of_layer(layer):
+            for source in theirs.readable(layer):
                 for target in self.images.of_layer(layer):
                     _copy_layer(layer, (source, sources), (target, targets))
         sums = self.images.sums(extent.layers, pages)

@@ -14,8 +14,12 @@ NUM_PAGES = 12
 
 def make_pool(tp: int = 1, pp: int = 1, shape: KvShape = SHAPE, num_pages: int = NUM_PAGES) -> PoolImages:
     """A pool of zeros in tp * pp images."""
-    heads, layers = shape.num_kv_heads // tp, shape.num_layers // pp
-    shards = [Shard(stage * layers, layers, rank * heads, heads) for stage in range(pp) for rank in range(tp)]
+    heads, layers = max(1, shape.num_kv_heads // tp), shape.num_layers // pp
+    shards = [
+        Shard(stage * layers, layers, rank * shape.num_kv_heads // tp, heads)
+        for stage in range(pp)
+        for rank in range(tp)
+    ]
     return PoolImages([PageImage.create(shape, shard, num_pages) for shard in shards])
 
 

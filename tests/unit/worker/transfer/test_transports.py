@@ -43,7 +43,10 @@ def move(transport: Transport, source: PoolImages, target: PoolImages) -> None:
     far.close()
 
 
-@pytest.mark.parametrize(("there", "here"), [((1, 1), (1, 1)), ((2, 1), (1, 1)), ((1, 1), (4, 1)), ((2, 2), (4, 1))])
+@pytest.mark.parametrize(
+    ("there", "here"),
+    [((1, 1), (1, 1)), ((2, 1), (1, 1)), ((1, 1), (4, 1)), ((2, 2), (4, 1)), ((8, 1), (2, 1)), ((1, 1), (8, 1))],
+)
 def test_what_is_taken_is_what_was_carried_whatever_the_degrees(
     transport: Transport, there: tuple[int, int], here: tuple[int, int]
 ) -> None:
