@@ -13,7 +13,7 @@ from headrace_worker.config import ConfigError, WorkerConfig
 
 FLAGS = """
 service_token_file state_dir
-engine model source revision device card precision
+engine model source revision device card precision kv_precision attention
 tp pp collective_timeout_s page_tokens num_pages kv_bytes max_context default_output
 max_waiting max_running max_batch_tokens max_chunk_tokens overlap statistical_overrun deterministic threads record
 pool role kv_transport kv_lease_s replica_id domains controlplane advertise
