@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.v1 import fleet_pb2, policy_pb2, response_pb2
+from headrace.v1 import fleet_pb2, policy_pb2
 from headrace_controlplane.cost import Account, Segment, Work, account, bill, clip
 from headrace_controlplane.settled_work import works
 
@@ -87,7 +87,7 @@ def test_the_parts_are_the_bill(segments: list[Segment], done: list[Work]) -> No
 def _row(kind: str = "COMPLETED", *, created: bool = True, withheld: int = 0, attempts: int = 1) -> policy_pb2.UsageRow:
     settled = policy_pb2.SettleRequest(
         created=created,
-        kind=response_pb2.TerminalKind.Value(f"TERMINAL_KIND_{kind}"),
+        kind=f"TERMINAL_KIND_{kind}",
         num_withheld_tokens=withheld,
         num_output_tokens=10,
     )

@@ -105,7 +105,7 @@ async def test_nothing_is_held_back_and_headers_say_what_it_is() -> None:
 async def test_what_is_there_together_is_written_at_once_and_the_bytes_are_the_same() -> None:
     form, alone = ChatStream(HEAD, asked()), ChatStream(HEAD, asked())
     _, script, connection, task = start(form)
-    events = [delta("a"), delta("b"), delta("c", choice=1), ended()]
+    events: list[ParsedEvent] = [delta("a"), delta("b"), delta("c", choice=1), ended()]
     for event in events:
         script.put(event)
     await task

@@ -27,10 +27,10 @@ def test_every_end_to_end_run_is_there(rows: list[bench.Row]) -> None:
 
 
 def test_tpot_figures_hold(rows: list[bench.Row]) -> None:
-    figures = {figure["figure"]: figure for figure in bench.tpot_figures(rows)}
-    gated = [figure for figure in figures.values() if figure["target"] is not None]
+    figures = {figure.figure: figure for figure in bench.tpot_figures(rows)}
+    gated = [figure for figure in figures.values() if figure.target is not None]
     assert len(gated) == 2
-    assert all(figure["ok"] for figure in gated), gated
+    assert all(figure.ok for figure in gated), gated
 
 
 def test_tpot_does_not_get_worse_than_it_is(rows: list[bench.Row]) -> None:
@@ -66,13 +66,13 @@ def test_h200_follows_from_its_published_figures() -> None:
 
 
 def test_a100_over_h100_follows_from_published_figures() -> None:
-    prompt, token = (figure["measured"] for figure in bench.transfer_figures())
+    prompt, token = (figure.measured for figure in bench.transfer_figures())
     assert prompt < 0.20
     assert token < 0.10
 
 
 def test_design_figures_come_out_of_the_planner() -> None:
-    assert all(figure["ok"] for figure in bench.design_figures())
+    assert all(figure.ok for figure in bench.design_figures())
 
 
 @pytest.mark.parametrize(
