@@ -67,15 +67,17 @@ async def test_a_group_serves_and_a_killed_rank_ends_it_explicitly(tmp_path: Pat
 
 
 @pytest.mark.slow
-async def test_a_stopped_rank_ends_its_worker_and_is_not_left_behind(tmp_path: Path) -> None:
+@pytest.mark.parametrize("number", [0, 1])
+async def test_a_stopped_rank_ends_its_worker_and_is_not_left_behind(tmp_path: Path, number: int) -> None:
     async with worker(tmp_path, *flags(tmp_path, 1, 2)) as running, Client(running.grpc) as client:
-        _, (rank,) = engine_and_ranks(running)
+        engine, (rank,) = engine_and_ranks(running)
         handles = await start_streaming(client)
         stopped_s = time.monotonic()
-        os.kill(rank.pid, signal.SIGSTOP)
+        os.kill((engine, rank)[number].pid, signal.SIGSTOP)
         await assert_all_lost(client, handles, stopped_s)
-        await eventually(lambda: running.process.poll() is not None and is_gone(rank))
-        assert "gives no sign of life" in running.log.read_text().strip().splitlines()[-1]
+        await eventually(lambda: running.process.poll() is not None and is_gone(engine) and is_gone(rank))
+        if number:
+            assert "gives no sign of life" in running.log.read_text().strip().splitlines()[-1]
 
 
 @pytest.mark.parametrize("whom", ["worker", pytest.param("engine", marks=pytest.mark.slow)])

@@ -3,6 +3,7 @@
     parent ends in any way --> the engine is killed by the kernel, and by its own watch on the pipe
     engine ends in any way --> `run` returns, within moments
     engine stops answering --> `silent_s` grows (a heart beats in a thread of its own); over `kill_after_s` it is killed
+    leader of a group is stopped by a signal --> killed as soon as its heart is missed, like any other rank
 
 Knows nothing of gRPC, requests or readiness.
 """
@@ -17,6 +18,7 @@ import socket
 import sys
 import time
 from collections.abc import Callable
+from pathlib import Path
 
 from headrace_worker.config import WorkerConfig
 from headrace_worker.messages import Command, Report, Start, Stop
@@ -25,6 +27,7 @@ from headrace_worker.wire import AsyncPipe
 log = logging.getLogger(__name__)
 _STOP_S = 2.0
 _LOOK_S = 0.25
+_MISSED_S = 1.25
 # Compute threads that wait for one another sleep instead of spinning: with any other process on the cores a step is two
 # to five times as fast, and the other services keep their turn. The operator's own setting wins.
 _ENGINE_ENVIRONMENT = {"OMP_WAIT_POLICY": "PASSIVE"}
@@ -43,6 +46,7 @@ class EngineHost:
     ) -> None:
         self._config, self._on_report, self._clock = config, on_report, clock
         self._kill_after_s = kill_after_s
+        self._is_group = config.tp * config.pp > 1
         self._pipe: AsyncPipe | None = None
         self._process: asyncio.subprocess.Process | None = None
         self._heard_s = clock()
@@ -106,7 +110,9 @@ class EngineHost:
         return await process.wait()
 
     async def _kill_if_hung(self, process: asyncio.subprocess.Process) -> None:
-        while self.silent_s() < self._kill_after_s:  # noqa: ASYNC110  time passes; there is no event to wait for
+        while self.silent_s() < self._kill_after_s:
+            if self._is_group and self.silent_s() > _MISSED_S and _is_stopped(process.pid):
+                break
             await asyncio.sleep(_LOOK_S)
         log.error("engine_hung", extra={"silent_s": round(self.silent_s(), 1), "engine_pid": process.pid})
         self._kill(process)
@@ -116,3 +122,11 @@ class EngineHost:
         if process.returncode is None:
             with contextlib.suppress(ProcessLookupError):
                 process.kill()
+
+
+def _is_stopped(pid: int) -> bool:
+    """Whether a signal holds a process still (Linux); one that is only busy goes on by itself."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2].startswith(("T", "t"))
+    except OSError:
+        return False
