@@ -63,6 +63,7 @@ AREA_OF_PATH: Mapping[str, str] = {
     "tests/gpu": "gpu",
     "tests/unit/worker/kernels": "gpu",
     "tests/unit/worker/parallel": "gpu",
+    "tests/unit/worker/quant": "gpu",
     "tests/compose": "deployment",
     "tests/deploy": "deployment",
 }

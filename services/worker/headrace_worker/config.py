@@ -49,6 +49,10 @@ class WorkerConfig:
     precision: Literal["float32", "bfloat16", "float16"] = field(
         default="float32", metadata=_help("type of weights, activations and, by default, KV")
     )
+    quantization: Literal["auto", "none", "fp8", "int4"] = field(
+        default="auto",
+        metadata=_help("what linear weights are kept as; auto: as the checkpoint has them; fp8, int4: rounded at load"),
+    )
     kv_precision: Literal["same", "fp8"] = field(
         default="same", metadata=_help("type of KV pages: fp8 is E4M3, half the bytes of 16 bits")
     )

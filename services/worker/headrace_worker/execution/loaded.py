@@ -9,6 +9,8 @@ import torch
 from torch import Tensor
 
 from headrace_worker.attention.base import AttentionBackend
+from headrace_worker.kernels.int4_weight import Int4Weight
+from headrace_worker.kernels.quantized_gemm import Fp8Weight
 from headrace_worker.models.llama import LlamaForCausalLM
 
 
@@ -22,6 +24,8 @@ class Loaded:
     kv_dtype: torch.dtype
     device: torch.device
     end_token_ids: frozenset[int]
+    quantization: str = "none"
+    """Of weights and KV, by name."""
 
     @property
     def weight_bytes(self) -> int:
@@ -33,4 +37,6 @@ class Loaded:
 def _weights(model: torch.nn.Module) -> Iterable[Tensor]:
     """Weights are plain tensors of their layers, not parameters: nothing here is trained."""
     for module in model.modules():
-        yield from (value for value in vars(module).values() if isinstance(value, Tensor))
+        for value in vars(module).values():
+            parts = vars(value).values() if isinstance(value, Fp8Weight | Int4Weight) else (value,)
+            yield from (part for part in parts if isinstance(part, Tensor))

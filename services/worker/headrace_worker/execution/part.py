@@ -14,6 +14,7 @@ from headrace_worker.attention.needs import AttentionNeeds
 from headrace_worker.attention.registry import AttentionError, choose_attention
 from headrace_worker.config import ConfigError, WorkerConfig
 from headrace_worker.execution.loaded import Loaded
+from headrace_worker.execution.precision import check_groups, choose_precision
 from headrace_worker.execution.replica_roofline import shape_of
 from headrace_worker.kernels.capability import capability
 from headrace_worker.layers.setting import Shard
@@ -83,12 +84,19 @@ def load_part(
 def _load(config: WorkerConfig, files: ModelFiles, options: BuildOptions, progress: Progress) -> Loaded:
     torch.set_num_threads(config.threads or max(1, num_cores() // (config.tp * config.pp)))
     device = torch.device(options.device)
-    kv_dtype = torch.float8_e4m3fn if config.kv_precision == "fp8" else options.dtype
+    precision = choose_precision(config, files.stored, capability(device))
+    check_groups(precision, files.config, config.tp)
+    kv_dtype = torch.float8_e4m3fn if precision.fp8_kv else options.dtype
     attention = _attention(config, files.config, device, kv_dtype)
-    options = dataclasses.replace(options, row_kernels=attention.row_kernels)
+    options = dataclasses.replace(
+        options,
+        row_kernels=attention.row_kernels,
+        quantization=precision.quantization,
+        grid=precision.grid,
+    )
     model = load_model(files, options, progress)
     ends = frozenset(files.text.end_token_ids)
-    return Loaded(model, attention, options.dtype, kv_dtype, device, ends)
+    return Loaded(model, attention, options.dtype, kv_dtype, device, ends, precision.name)
 
 
 def _attention(

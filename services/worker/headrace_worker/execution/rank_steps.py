@@ -22,8 +22,8 @@ from headrace_worker.execution.inputs import StepInputs, flatten
 from headrace_worker.execution.kv_cache import KvCache, KvLayout
 from headrace_worker.execution.loaded import Loaded
 from headrace_worker.execution.memory import kv_budget, measure_peak
-from headrace_worker.execution.runner import OnPages
 from headrace_worker.execution.row_draws import select_draws
+from headrace_worker.execution.runner import OnPages
 from headrace_worker.execution.sampler import Draw, Sampler
 from headrace_worker.execution.steps import Drawn, MaskSource, RankSizes, Steps
 from headrace_worker.parallel.collectives import Collectives

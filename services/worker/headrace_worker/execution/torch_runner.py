@@ -112,6 +112,7 @@ class TorchRunner(Runner):
             page_tokens=config.page_tokens,
             num_pages=self._num_pages,
             precision=config.precision,
+            quantization=self._loaded.quantization,
             kv_bytes_per_token=page_bytes // config.page_tokens,
             weight_bytes=sum(rank.weight_bytes for rank in self._sizes),
             workspace_bytes=sum(rank.workspace_bytes for rank in self._sizes),

@@ -20,7 +20,18 @@ from triton.compiler import ASTSource
 
 from headrace_worker.kernels.case import FP8_TARGETS, TARGETS, Case
 
-MODULES = ("rms_norm", "silu_mul", "rope_kv", "logprobs", "penalties", "draw", "paged_decode", "paged_prefill")
+MODULES = (
+    "rms_norm",
+    "silu_mul",
+    "rope_kv",
+    "logprobs",
+    "penalties",
+    "draw",
+    "quantize_rows",
+    "int4_product",
+    "paged_decode",
+    "paged_prefill",
+)
 _WARP = 32
 _USAGE = re.compile(r"REG:(\d+) STACK:(\d+) SHARED:(\d+) LOCAL:(\d+)")
 

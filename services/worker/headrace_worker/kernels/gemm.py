@@ -5,6 +5,7 @@ at load and never in a step.
 """
 
 from abc import ABC, abstractmethod
+from typing import Any, TypeAlias
 
 import torch
 from torch import Tensor
@@ -24,6 +25,9 @@ MIN_BATCHED_ROWS, MAX_BATCHED_ROWS = 5, 64
 """Between these the panels are one batched product: its threads share the panels, not the few rows. Fewer rows are
 better multiplied panel by panel, too, while these are few."""
 
+Packed: TypeAlias = Any
+"""What a gemm's own `pack` made: a tensor, or codes with their scales. No other gemm can read it."""
+
 
 class Gemm(ABC):
     """rows [T, in] times weight [out, in], plus bias [out]."""
@@ -31,11 +35,11 @@ class Gemm(ABC):
     name: str
 
     @abstractmethod
-    def pack(self, weight_OI: Tensor) -> Tensor:
+    def pack(self, weight_OI: Tensor) -> Packed:
         """The weight in the layout that `multiply` reads; may be the same tensor."""
 
     @abstractmethod
-    def multiply(self, x_TI: Tensor, packed: Tensor, bias_O: Tensor | None) -> Tensor:
+    def multiply(self, x_TI: Tensor, packed: Packed, bias_O: Tensor | None) -> Tensor:
         """[T, in] -> [T, out] in the dtype of x."""
 
 
@@ -47,7 +51,7 @@ class PlainGemm(Gemm):
     def pack(self, weight_OI: Tensor) -> Tensor:
         return weight_OI
 
-    def multiply(self, x_TI: Tensor, packed: Tensor, bias_O: Tensor | None) -> Tensor:
+    def multiply(self, x_TI: Tensor, packed: Packed, bias_O: Tensor | None) -> Tensor:
         return functional.linear(x_TI, packed, bias_O)
 
 
@@ -59,7 +63,7 @@ class TransposedGemm(Gemm):
     def pack(self, weight_OI: Tensor) -> Tensor:
         return weight_OI.t().contiguous()
 
-    def multiply(self, x_TI: Tensor, packed: Tensor, bias_O: Tensor | None) -> Tensor:
+    def multiply(self, x_TI: Tensor, packed: Packed, bias_O: Tensor | None) -> Tensor:
         return torch.mm(x_TI, packed) if bias_O is None else torch.addmm(bias_O, x_TI, packed)
 
 
@@ -82,7 +86,7 @@ class PanelGemm(TransposedGemm):
             return packed_IO
         return packed_IO.view(-1, out_size // width, width).transpose(0, 1).contiguous()
 
-    def multiply(self, x_TI: Tensor, packed: Tensor, bias_O: Tensor | None) -> Tensor:
+    def multiply(self, x_TI: Tensor, packed: Packed, bias_O: Tensor | None) -> Tensor:
         if packed.dim() == 2:
             return super().multiply(x_TI, packed, bias_O)
         num_rows = x_TI.shape[0]
@@ -107,7 +111,7 @@ class InvariantGemm(TransposedGemm):
 
     name = "invariant"
 
-    def multiply(self, x_TI: Tensor, packed: Tensor, bias_O: Tensor | None) -> Tensor:
+    def multiply(self, x_TI: Tensor, packed: Packed, bias_O: Tensor | None) -> Tensor:
         num_rows = x_TI.shape[0]
         height = INVARIANT_HEIGHT
         num_padding = -num_rows % height

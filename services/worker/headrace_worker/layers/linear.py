@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
+from headrace_worker.kernels.quantized_gemm import QuantizedGemm
 from headrace_worker.layers.setting import LayerSetting
 from headrace_worker.layers.weight_slot import Region, WeightLayer, WeightSlot, copy_into, rows_slot
 
@@ -15,14 +16,28 @@ class _Linear(WeightLayer):
     def __init__(self, in_size: int, out_size: int, bias: bool, setting: LayerSetting) -> None:
         super().__init__()
         self.setting = setting
-        self.weight: Tensor = setting.empty(out_size, in_size)
+        self.gemm = setting.quantized or setting.gemm
+        self.weight: Tensor = setting.staged(out_size, in_size)
+        self.grid = setting.empty_grid(out_size, in_size)
         self.bias: Tensor | None = setting.empty(out_size) if bias else None
 
     def pack(self) -> None:
-        self.weight = self.setting.gemm.pack(self.weight)
+        if isinstance(self.gemm, QuantizedGemm):
+            device = self.setting.device
+            grid = None if self.grid is None else self.grid.to(device)
+            self.weight, self.grid = self.gemm.pack_on(self.weight.to(device), grid), None
+        else:
+            self.weight = self.gemm.pack(self.weight)
 
     def multiply(self, x_TI: Tensor, bias_O: Tensor | None) -> Tensor:
-        return self.setting.gemm.multiply(x_TI, self.weight, bias_O)
+        return self.gemm.multiply(x_TI, self.weight, bias_O)
+
+    def grid_parts(self) -> dict[str, Tensor]:
+        """What a quantized checkpoint says beside the weight, by the ends of the names: [O, G] each."""
+        if self.grid is None:
+            return {}
+        zeros = {} if self.grid.zeros_OG is None else {"weight_zero": self.grid.zeros_OG}
+        return {"weight_scale": self.grid.scales_OG, **zeros}
 
 
 @dataclass(frozen=True)
@@ -60,6 +75,9 @@ class ColumnParallelLinear(_Linear):
             slots[f"{name}.weight"] = rows_slot((part.full_rows, self.in_size), self.weight[own], start, rows)
             if self.bias is not None:
                 slots[f"{name}.bias"] = rows_slot((part.full_rows,), self.bias[own], start, rows)
+            for end, target in self.grid_parts().items():
+                shape = (part.full_rows, target.shape[1])
+                slots[f"{name}.{end}"] = rows_slot(shape, target[own], start, rows)
             target_start += rows
         return slots
 
@@ -80,6 +98,12 @@ class RowParallelLinear(_Linear):
         slots = {f"{own_name}.weight": WeightSlot(self.full_shape, copy_into(self.weight), columns)}
         if self.bias is not None:
             slots[f"{own_name}.bias"] = WeightSlot(self.full_shape[:1], copy_into(self.bias))
+        for end, target in self.grid_parts().items():
+            own = target.shape[1]
+            per_group = self.setting.grid is not None and self.setting.grid.group_size > 0
+            size = self.setting.shard.size if per_group else 1
+            region = Region(1, self.setting.shard.rank * own, own) if per_group else None
+            slots[f"{own_name}.{end}"] = WeightSlot((self.full_shape[0], own * size), copy_into(target), region)
         return slots
 
     def forward(self, x_TI: Tensor) -> Tensor:

@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from headrace_worker.kernels.gemm import Gemm
+from headrace_worker.kernels.quantized_gemm import Grid, QuantizedGemm
 from headrace_worker.kernels.row_ops import RowOps, TorchRows
 from headrace_worker.layers.stage import Stage
 
@@ -40,11 +41,28 @@ class Shard:
 
 
 @dataclass(frozen=True)
+class StoredGrid:
+    """Scales of a checkpoint's linear weights: one per `group_size` inputs, or (0) per output channel."""
+
+    group_size: int
+    has_zeros: bool
+
+    def num_groups(self, in_size: int) -> int:
+        if not self.group_size:
+            return 1
+        assert in_size % self.group_size == 0, f"{in_size} inputs are no multiple of groups of {self.group_size}"
+        return in_size // self.group_size
+
+
+@dataclass(frozen=True)
 class LayerSetting:
     """Handed unchanged from the model to each layer."""
 
     gemm: Gemm
     rows: RowOps = field(default_factory=TorchRows)
+    quantized: QuantizedGemm | None = None
+    """How linear layers multiply, if not as the output head does."""
+    grid: StoredGrid | None = None
     dtype: torch.dtype = torch.float32
     device: torch.device = field(default_factory=lambda: torch.device("cpu"))
     shard: Shard = field(default_factory=Shard)
@@ -58,3 +76,15 @@ class LayerSetting:
     def empty(self, *shape: int) -> Tensor:
         """Uninitialised storage for a weight; the loader proves that each is set exactly once."""
         return torch.empty(*shape, dtype=self.dtype, device=self.device)
+
+    def staged(self, *shape: int) -> Tensor:
+        """Storage of a linear weight until it is packed: codes are made layer by layer, so the host holds the rest."""
+        device = self.device if self.quantized is None else torch.device("cpu")
+        return torch.empty(*shape, dtype=self.dtype, device=device)
+
+    def empty_grid(self, out_size: int, in_size: int) -> Grid | None:
+        """Storage for what the checkpoint says of a linear weight's codes."""
+        if self.grid is None:
+            return None
+        shape = (out_size, self.grid.num_groups(in_size))
+        return Grid(torch.empty(shape), torch.empty(shape) if self.grid.has_zeros else None)

@@ -1,6 +1,6 @@
 """A model's files, opened and validated, before any weight is loaded: enough for its card and its memory plan."""
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 from headrace_worker.models.card import CardLimits, ModelCard
@@ -14,9 +14,11 @@ from headrace_worker.models.hub import fetch_hub_model
 from headrace_worker.models.model_config import ModelConfig
 from headrace_worker.models.packaged import PackageFetcher
 from headrace_worker.models.progress import Progress, silent
+from headrace_worker.models.quantized_directory import QuantizedDirectory
 from headrace_worker.models.reference import HubModel, LocalModel, PackagedModel, parse_reference
 from headrace_worker.models.registry import FAMILIES
 from headrace_worker.models.safetensors_directory import SafetensorsDirectory
+from headrace_worker.models.stored_quantization import StoredQuantization, read_stored_quantization
 from headrace_worker.models.text_assets import TextAssets, read_hf_text
 from headrace_worker.models.weight_source import WeightSource
 
@@ -28,6 +30,8 @@ class ModelFiles:
     config: ModelConfig
     text: TextAssets
     weights: WeightSource
+    stored: StoredQuantization | None = field(default=None, kw_only=True)
+    """How its linear weights are quantized, if they are."""
 
 
 @dataclass(frozen=True)
@@ -73,7 +77,10 @@ def open_files(path: Path) -> ModelFiles:
         config = read_gguf_config(file)
         return ModelFiles(config, read_gguf_text(file), GgufWeights(file, config))
     config = read_hf_config(path, frozenset(FAMILIES))
-    return ModelFiles(config, read_hf_text(path), SafetensorsDirectory(path))
+    stored = read_stored_quantization(path)
+    directory = SafetensorsDirectory(path)
+    weights = directory if stored is None else QuantizedDirectory(directory, stored)
+    return ModelFiles(config, read_hf_text(path), weights, stored=stored)
 
 
 def _open_path(path: Path, name: str, revision: str) -> Checkpoint:
@@ -83,4 +90,4 @@ def _open_path(path: Path, name: str, revision: str) -> Checkpoint:
     if outside:
         raise CheckpointError(path.name, f"end token {outside[0]} is outside a vocabulary of {config.vocab_size}")
     digest = fingerprint(weights.identity(), asdict(config), revision)
-    return Checkpoint(config, text, weights, path, name, revision or digest[:12], digest)
+    return Checkpoint(config, text, weights, path, name, revision or digest[:12], digest, stored=files.stored)

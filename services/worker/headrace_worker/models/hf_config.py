@@ -21,8 +21,6 @@ def read_hf_config(directory: Path, families: frozenset[str]) -> ModelConfig:
         raise UnsupportedModelError(f"{file.name}: model_type {family} is not one of {', '.join(sorted(families))}")
     if (activation := file.get("hidden_act", str, "silu")) != "silu":
         raise UnsupportedModelError(f"{file.name}: hidden_act {activation}; only silu is known")
-    if file.values.get("quantization_config"):
-        raise UnsupportedModelError(f"{file.name}: quantization_config; quantized safetensors cannot be loaded yet")
     num_heads = file.positive("num_attention_heads")
     num_kv_heads = file.positive("num_key_value_heads", num_heads)
     if num_heads % num_kv_heads:

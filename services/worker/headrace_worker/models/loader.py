@@ -3,6 +3,7 @@
 from headrace_worker.models.checkpoint import ModelFiles
 from headrace_worker.models.llama import LlamaForCausalLM
 from headrace_worker.models.progress import Progress, silent
+from headrace_worker.models.quantized_directory import QuantizedDirectory
 from headrace_worker.models.registry import BuildOptions, build_model
 from headrace_worker.models.weights import fill_model, prove_invariance
 
@@ -13,7 +14,10 @@ def load_model(files: ModelFiles, options: BuildOptions, progress: Progress = si
     Raises CheckpointError or UnsupportedModelError; nothing half-loaded is ever returned.
     """
     model = build_model(files.config, options)
-    fill_model(model, files.weights, lambda share: progress("load", share))
+    weights = files.weights
+    if options.grid is None and isinstance(weights, QuantizedDirectory):
+        weights = weights.dequantized()
+    fill_model(model, weights, lambda share: progress("load", share))
     if options.deterministic:
         prove_invariance(model)
     return model.eval()

@@ -5,8 +5,9 @@ from dataclasses import dataclass, field
 import torch
 
 from headrace_worker.kernels.gemm import select_gemm
+from headrace_worker.kernels.quantized_gemm import select_quantized
 from headrace_worker.kernels.row_ops import RowOps, TorchRows
-from headrace_worker.layers.setting import LayerSetting, Shard
+from headrace_worker.layers.setting import LayerSetting, Shard, StoredGrid
 from headrace_worker.layers.stage import Stage
 from headrace_worker.models.llama import LlamaForCausalLM
 from headrace_worker.models.model_config import ModelConfig
@@ -31,6 +32,10 @@ class BuildOptions:
     """Batch-invariant products: logits are the same bits alone, batched, chunked and on a prefix hit."""
     row_kernels: bool = False
     """Norms, activations and rotations by our kernels instead of torch."""
+    quantization: str | None = None
+    """fp8 or int4: what linear weights are kept as."""
+    grid: StoredGrid | None = None
+    """Of a checkpoint whose codes are kept; None: the codes are our own."""
     shard: Shard = field(default_factory=Shard)
     stage: Stage = field(default_factory=Stage)
 
@@ -42,6 +47,10 @@ def build_model(config: ModelConfig, options: BuildOptions) -> LlamaForCausalLM:
     setting = LayerSetting(
         gemm=gemm,
         rows=_rows(options),
+        quantized=None
+        if options.quantization is None
+        else select_quantized(options.quantization, device, options.dtype),
+        grid=options.grid,
         dtype=options.dtype,
         device=device,
         shard=options.shard,

@@ -59,6 +59,10 @@ class SafetensorsDirectory(WeightSource):
         mapped = self._files[self._file_of[name]].read(name)
         return mapped if region is None else region.of(mapped)
 
+    def read_codes(self, name: str) -> Tensor:
+        """As `SafetensorsFile.read_codes`."""
+        return self._files[self._file_of[name]].read_codes(name)
+
     def identity(self) -> Mapping[str, str]:
         return {name: sha256_of_file(file.path) for name, file in self._files.items()}
 

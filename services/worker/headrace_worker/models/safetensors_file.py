@@ -20,6 +20,7 @@ from headrace_worker.models.errors import CheckpointError
 MAX_HEADER_BYTES = 100_000_000
 """The format's own limit."""
 _DTYPES = {"F64": torch.float64, "F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16}
+_CODE_DTYPES = {"F8_E4M3": torch.float8_e4m3fn, "I32": torch.int32}
 _OTHER_DTYPES = {"BOOL", "U8", "I8", "F8_E5M2", "F8_E4M3", "I16", "U16", "I32", "U32", "I64", "U64"}
 
 
@@ -55,12 +56,22 @@ class SafetensorsFile:
         span = self.spans[name]
         if span.dtype not in _DTYPES:
             raise self._error(f"{name} has type {span.dtype}; floating types {sorted(_DTYPES)} can be loaded")
+        return self._view(span, _DTYPES[span.dtype])
+
+    def read_codes(self, name: str) -> Tensor:
+        """The same of a tensor of a quantized checkpoint: floating, or codes of E4M3 or in 32-bit words."""
+        span = self.spans[name]
+        known = _DTYPES | _CODE_DTYPES
+        if span.dtype not in known:
+            raise self._error(f"{name} has type {span.dtype}; {sorted(known)} are known in quantized checkpoints")
+        return self._view(span, known[span.dtype])
+
+    def _view(self, span: _Span, dtype: torch.dtype) -> Tensor:
         num_elements = math.prod(span.shape)
         if num_elements == 0:
-            return torch.empty(span.shape, dtype=_DTYPES[span.dtype])
+            return torch.empty(span.shape, dtype=dtype)
         offset = self._data_start + span.begin
-        flat = torch.frombuffer(self._map, dtype=_DTYPES[span.dtype], count=num_elements, offset=offset)
-        return flat.view(span.shape)
+        return torch.frombuffer(self._map, dtype=dtype, count=num_elements, offset=offset).view(span.shape)
 
     def _error(self, detail: str) -> CheckpointError:
         return CheckpointError(self.path.name, detail)

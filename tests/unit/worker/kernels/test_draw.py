@@ -7,6 +7,7 @@ import torch
 
 from headrace_worker.execution.random_stream import draw_key
 from headrace_worker.execution.row_draws import KernelDraws, RowDraws, TorchDraws
+from headrace_worker.execution.runner import TokenLogprob
 from headrace_worker.execution.sampler import Sampler
 from headrace_worker.execution.sampling_filter import filter_logits
 from headrace_worker.kernels.draw import DrawParams, draw, draw_twin, gumbel_twin, philox_words
@@ -119,6 +120,8 @@ def test_the_sampler_edits_and_reports_by_kernels_as_by_torch() -> None:
     by_kernels, by_torch = results(KernelDraws(), [0, 1, 2]), results(TorchDraws(), [0, 1, 2])
     for step, twin in zip(by_kernels, by_torch, strict=True):
         assert [row.token_ids for row in step[:2]] == [row.token_ids for row in twin[:2]]
-        assert step[0].logprobs is not None and twin[0].logprobs is not None
-        assert step[0].logprobs[0].logprob == pytest.approx(twin[0].logprobs[0].logprob, abs=1e-5)
+        got, wanted = (row.logprobs[0] if row.logprobs else None for row in (step[0], twin[0]))
+        assert isinstance(got, TokenLogprob) and isinstance(wanted, TokenLogprob)
+        assert got.logprob == pytest.approx(wanted.logprob, abs=1e-5)
+        assert [token for token, _ in got.top] == [token for token, _ in wanted.top]
     assert [step[0] for step in results(KernelDraws(), [2])] == [step[2] for step in by_kernels]

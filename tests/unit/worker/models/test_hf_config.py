@@ -78,7 +78,6 @@ def test_biases_are_where_the_family_has_them(tmp_path: Path) -> None:
         ({"model_type": None}, CheckpointError, "model_type is missing"),
         ({"model_type": "gpt_neox"}, UnsupportedModelError, "model_type gpt_neox is not one of llama, mistral"),
         ({"hidden_act": "gelu"}, UnsupportedModelError, "hidden_act gelu"),
-        ({"quantization_config": {"bits": 4}}, UnsupportedModelError, "quantization_config"),
         ({"vocab_size": None}, CheckpointError, "vocab_size is missing"),
         ({"vocab_size": "64"}, CheckpointError, "vocab_size must be int, is '64'"),
         ({"num_hidden_layers": 0}, CheckpointError, "num_hidden_layers must be positive, is 0"),
