@@ -26,7 +26,16 @@ class Pool:
         "card that it runs on, by the planner's name, such as h200-141gib; empty: unknown",
         pattern=r"[a-z0-9.-]{0,40}",
     )
-    precision: Literal["float32", "bfloat16", "float16"] = setting("float32", "type of weights, activations and KV")
+    precision: Literal["float32", "bfloat16", "float16"] = setting(
+        "float32", "type of weights, activations and, by default, KV"
+    )
+    quantization: Literal["auto", "none", "fp8", "int4"] = setting(
+        "auto", "what linear weights are kept as; auto: as the checkpoint has them"
+    )
+    kv_precision: Literal["same", "fp8"] = setting("same", "type of KV pages; fp8: E4M3")
+    attention: Literal["auto", "flash_attn", "triton", "torch"] = setting(
+        "auto", "what attends; auto: the first that can serve"
+    )
     role: Literal["both", "prefill", "decode"] = setting("both", "part of the work that its replicas do")
     kv_transport: Literal["grpc", "shared_memory", "nixl"] = setting(
         "grpc", "how KV comes in from prefill replicas, for the role decode; shared_memory: all on one host"
