@@ -21,8 +21,10 @@ class VirtualTokens:
     def __init__(self) -> None:
         self._counters: dict[str, float] = {}
         self._waiting: dict[str, int] = {}
-        # (counter when pushed, key) per waiting key; counters only rise: a stale entry is corrected when it surfaces.
+        # (counter when pushed, key), one per key; counters only rise: a stale entry is corrected when it surfaces, and
+        # that of a key that left stays until then, for its next request.
         self._heap: list[tuple[float, str]] = []
+        self._in_heap: set[str] = set()
         self._floor = 0.0
         self._last_left = ""
         self._forget_at = _MIN_FORGET
@@ -33,15 +35,19 @@ class VirtualTokens:
     def enter(self, key: str) -> None:
         """One more request of `key` waits."""
         count = self._waiting.get(key, 0)
-        self._waiting[key] = count + 1
         if count:
+            self._waiting[key] = count + 1
             return
-        if len(self._waiting) == 1:
+        if not self._waiting:
             # The room was empty: start where the key that left it last is now.
             self._floor = max(self._floor, self._counters.get(self._last_left, 0.0))
-        counter = max(self._counters.get(key, 0.0), self._least())
+        least = self._least()
+        self._waiting[key] = 1
+        counter = max(self._counters.get(key, 0.0), least)
         self._counters[key] = counter
-        heapq.heappush(self._heap, (counter, key))
+        if key not in self._in_heap:
+            self._in_heap.add(key)
+            heapq.heappush(self._heap, (counter, key))
 
     def leave(self, key: str) -> None:
         """One waiting request fewer, served or not."""
@@ -66,6 +72,7 @@ class VirtualTokens:
             counter, key = heap[0]
             if key not in self._waiting:
                 heapq.heappop(heap)
+                self._in_heap.discard(key)
             elif counter < self._counters[key]:
                 heapq.heapreplace(heap, (self._counters[key], key))
             else:

@@ -93,3 +93,25 @@ def test_what_is_charged_is_what_was_computed() -> None:
     driver.run()
     # It starts where the last one is.
     assert driver.scheduler.room.fairness["second"] == 48 + (8 + 2 * 4) / 2
+
+
+def test_a_key_that_comes_and_goes_leaves_one_entry() -> None:
+    """One entry each time would make every turn cost as much as all before it."""
+    tokens = VirtualTokens()
+    tokens.enter("other")
+    for _ in range(200):
+        tokens.enter("busy")
+        tokens.charge("busy", 10, 1.0)
+        tokens.charge("other", 10, 1.0)
+        tokens.leave("busy")
+    assert len(tokens._heap) <= 2
+
+
+def test_who_idled_while_only_others_were_charged_gets_no_credit() -> None:
+    tokens = VirtualTokens()
+    tokens.enter("idle")
+    tokens.enter("busy")
+    tokens.leave("idle")
+    tokens.charge("busy", 1000, 1.0)
+    tokens.enter("idle")
+    assert tokens["idle"] == tokens["busy"] == 1000
