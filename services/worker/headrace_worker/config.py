@@ -84,6 +84,10 @@ class WorkerConfig:
     max_running: int = field(default=256, metadata=_help("most sequences that run at once"))
     max_batch_tokens: int = field(default=1024, metadata=_help("most tokens in one engine step"))
     max_chunk_tokens: int = field(default=512, metadata=_help("most prompt tokens in one engine step"))
+    graphs: bool = field(
+        default=True,
+        metadata=_help("capture steps of decodes as CUDA graphs, on one GPU"),
+    )
     overlap: Literal["auto", "on", "off"] = field(
         default="auto",
         metadata=_help("plan and launch a step while the one before it runs; auto: on for one GPU, where it gains"),

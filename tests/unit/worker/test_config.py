@@ -13,9 +13,10 @@ from headrace_worker.config import ConfigError, WorkerConfig
 
 FLAGS = """
 service_token_file state_dir
-engine model source revision device card precision kv_precision attention
+engine model source revision device card precision quantization kv_precision attention
 tp pp collective_timeout_s page_tokens num_pages kv_bytes max_context default_output
-max_waiting max_running max_batch_tokens max_chunk_tokens overlap statistical_overrun deterministic threads record
+max_waiting max_running max_batch_tokens max_chunk_tokens graphs overlap statistical_overrun
+deterministic threads record
 pool role kv_transport kv_lease_s replica_id domains controlplane advertise
 grpc_listen http_listen announce drain_s log_level otlp_endpoint tls_ca tls_cert tls_key
 """

@@ -89,6 +89,23 @@ class AttentionBatch:
 
 
 @dataclass(frozen=True)
+class DecodeBatch:
+    """A step of one query row per sequence, told by tensors that keep their place while their content changes.
+
+    A row of length 0 is padding: its slot is 0 and its output is zero.
+    """
+
+    page_table_SP: Tensor
+    """int32"""
+    kv_lens_S: Tensor
+    """int32, this step's row included"""
+    slots_S: Tensor
+    """int64"""
+    most_tokens: int
+    """No sequence is ever longer."""
+
+
+@dataclass(frozen=True)
 class KvPages:
     """The K and V pages of one layer, each [P, B, K, D] and contiguous; page 0 is NULL_PAGE.
 
@@ -137,6 +154,10 @@ class AttentionBackend(ABC):
     name: str
     row_kernels = False
     """Whether the layers beside it should use our kernels, too."""
+
+    def begin_decodes(self, batch: DecodeBatch, kv: Sequence[KvPages], scale: float) -> AttentionStep | None:
+        """A step that may be captured and replayed: it reads lengths and tables from tensors alone. None: it cannot."""
+        return None
 
     @abstractmethod
     def begin(self, batch: AttentionBatch, kv: Sequence[KvPages], scale: float) -> AttentionStep:

@@ -12,9 +12,16 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from headrace_worker.attention.base import AttentionBackend, AttentionBatch, AttentionStep, HeadRows, KvPages
+from headrace_worker.attention.base import (
+    AttentionBackend,
+    AttentionBatch,
+    AttentionStep,
+    DecodeBatch,
+    HeadRows,
+    KvPages,
+)
 from headrace_worker.attention.needs import Abilities
-from headrace_worker.attention.triton_paged import Decodes, num_multiprocessors
+from headrace_worker.attention.triton_paged import Decodes, StaticDecodes, num_multiprocessors
 from headrace_worker.attention.written import rotate_and_write
 from headrace_worker.kernels.kv_write import KvWrite
 from headrace_worker.kernels.paged_decode import PagedKv, paged_decode, plan_splits
@@ -182,6 +189,9 @@ class FlashAttention(AttentionBackend):
     def __init__(self, library: FlashLibrary) -> None:
         self.library = library
         self.name = f"flash_attn {library.generation}"
+
+    def begin_decodes(self, batch: DecodeBatch, kv: Sequence[KvPages], scale: float) -> AttentionStep:
+        return StaticDecodes(batch, kv, scale)  # ours: graphs hold one launch whatever the lengths are
 
     def begin(self, batch: AttentionBatch, kv: Sequence[KvPages], scale: float) -> AttentionStep:
         return _FlashStep(batch, kv, scale, self.library)

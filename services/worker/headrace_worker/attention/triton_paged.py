@@ -9,7 +9,14 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
-from headrace_worker.attention.base import AttentionBackend, AttentionBatch, AttentionStep, HeadRows, KvPages
+from headrace_worker.attention.base import (
+    AttentionBackend,
+    AttentionBatch,
+    AttentionStep,
+    DecodeBatch,
+    HeadRows,
+    KvPages,
+)
 from headrace_worker.attention.written import rotate_and_write
 from headrace_worker.kernels.kv_write import KvWrite
 from headrace_worker.kernels.paged_decode import PagedKv, paged_decode, plan_splits
@@ -83,11 +90,33 @@ def num_multiprocessors(device: torch.device) -> int:
     return torch.cuda.get_device_properties(device).multi_processor_count if device.type == "cuda" else 1
 
 
+class StaticDecodes(AttentionStep):
+    """One query per sequence, from tensors alone: what a graph captures."""
+
+    def __init__(self, batch: DecodeBatch, kv: Sequence[KvPages], scale: float) -> None:
+        self.batch, self.kv, self.scale = batch, kv, scale
+        num_kv_heads = kv[0].k_PBKD.shape[2]
+        cores = num_multiprocessors(batch.slots_S.device)
+        self.splits = plan_splits(len(batch.slots_S), num_kv_heads, batch.most_tokens, cores)
+
+    def attend(self, layer: int, q_TND: Tensor, k_TKD: Tensor, v_TKD: Tensor, window: int | None = None) -> Tensor:
+        raise AssertionError("to plan a write is to wait for the device: captured rows are rotated on the way")
+
+    def rotate_and_attend(self, layer: int, heads: HeadRows, rotation: Rotation, window: int | None = None) -> Tensor:
+        pages, batch = self.kv[layer], self.batch
+        q_SND = rotate_and_write(heads, rotation, batch.slots_S, pages)
+        kv = PagedKv(pages.k_PBKD, pages.v_PBKD, pages.k_scale, pages.v_scale)
+        return paged_decode(q_SND, kv, batch.page_table_SP, batch.kv_lens_S, self.scale, self.splits, window)
+
+
 class TritonPagedAttention(AttentionBackend):
     """Ours. Its results differ from the twins' by rounding only."""
 
     name = "triton"
     row_kernels = True
+
+    def begin_decodes(self, batch: DecodeBatch, kv: Sequence[KvPages], scale: float) -> AttentionStep:
+        return StaticDecodes(batch, kv, scale)
 
     def begin(self, batch: AttentionBatch, kv: Sequence[KvPages], scale: float) -> AttentionStep:
         return _TritonStep(batch, kv, scale)

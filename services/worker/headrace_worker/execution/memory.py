@@ -44,6 +44,22 @@ def measure_peak(device: torch.device) -> Iterator[Peak]:
     peak.num_bytes = max(0, _status_bytes("VmHWM") - before)
 
 
+@contextlib.contextmanager
+def measure_held(device: torch.device) -> Iterator[Peak]:
+    """What a GPU has less of after the block, whoever holds it: the allocator does not count what graphs keep."""
+    held = Peak()
+    if device.type != "cuda":
+        yield held
+        return
+    torch.cuda.synchronize(device)
+    torch.cuda.empty_cache()
+    before, _ = torch.cuda.mem_get_info(device)
+    yield held
+    torch.cuda.synchronize(device)
+    torch.cuda.empty_cache()
+    held.num_bytes = max(0, before - torch.cuda.mem_get_info(device)[0])
+
+
 def kv_budget(device: torch.device, asked_bytes: int | None, workspace_bytes: int) -> int:
     """Bytes for KV pages: what was asked for, or what is left (GPU), or min(2 GiB, a quarter of free RAM) (CPU)."""
     if asked_bytes is not None:

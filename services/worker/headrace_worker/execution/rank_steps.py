@@ -18,10 +18,11 @@ from headrace_worker.attention.base import AttentionBatch
 from headrace_worker.config import WorkerConfig
 from headrace_worker.execution.device_copy import upload
 from headrace_worker.execution.exports import Exports, make_image
+from headrace_worker.execution.graphs import DecodeGraphs, capture_decodes, captures_decodes
 from headrace_worker.execution.inputs import StepInputs, flatten
 from headrace_worker.execution.kv_cache import KvCache, KvLayout
 from headrace_worker.execution.loaded import Loaded
-from headrace_worker.execution.memory import kv_budget, measure_peak
+from headrace_worker.execution.memory import kv_budget, measure_held, measure_peak
 from headrace_worker.execution.row_draws import select_draws
 from headrace_worker.execution.runner import OnPages
 from headrace_worker.execution.sampler import Draw, Sampler
@@ -61,14 +62,18 @@ class RankSteps(Steps):
         self._cache: KvCache | None = None
         self._workspace_bytes = 0
         self._exports = Exports(loaded.model, self.place)
+        self._graphs: DecodeGraphs | None = None
+        self._graph_bytes: int | None = None
 
     def allocate(self, num_pages: int) -> None:
-        self._cache = None
+        self._cache = self._graphs = None
         image = None
         if self._config.role != "both":
             dtype = str(self._layout.dtype).removeprefix("torch.")
             image = make_image(self._loaded.model, dtype, self._config.page_tokens, self.place, num_pages)
         self._cache = KvCache(self._layout, num_pages, image)
+        if self._graph_bytes is not None:
+            self._graphs = capture_decodes(self._config, self._loaded, self._cache.layers)
 
     @property
     def num_layers(self) -> int:
@@ -89,6 +94,12 @@ class RankSteps(Steps):
         self._workspace_bytes = peak.num_bytes
 
     def sizes(self) -> list[RankSizes]:
+        if captures_decodes(self._config) and self._graph_bytes is None and self._cache is not None:
+            with measure_held(self._loaded.device) as held:
+                self._graphs = capture_decodes(self._config, self._loaded, self._cache.layers)
+            self._graph_bytes = held.num_bytes
+            self._workspace_bytes += self._graph_bytes
+            self._graphs = None  # until the pages are there that they are to read
         budget = kv_budget(self._loaded.device, self._config.kv_bytes, self._workspace_bytes)
         return [RankSizes(self._loaded.weight_bytes, self._workspace_bytes, self._layout.bytes_per_page, budget)]
 
@@ -130,6 +141,8 @@ class RankSteps(Steps):
         started_s = time.perf_counter()
         cache.load(plan.imports)
         cache.copy(plan.copies)
+        if self._graphs is not None and self._graphs.serves(inputs):
+            return self._graphs.run(inputs, lambda ids_S: self._fill_in(ids_S, inputs))
         model = self._loaded.model
         batch = _attention_batch(inputs, self._config.page_tokens, device)
         step = self._loaded.attention.begin(batch, cache.layers, model.config.attention_scale)

@@ -63,8 +63,11 @@ def _decode_split(
     num_splits = tl.num_programs(2)
     kv_len = tl.load(kv_lens + sequence)
     first = tl.maximum(0, kv_len - window)
-    start = first // KEYS * KEYS + split * split_tokens
-    end = tl.minimum(start + split_tokens, kv_len)
+    base = first // KEYS * KEYS
+    # Every sequence shares out its own keys: what a launch says is the least of a split, which a captured graph keeps.
+    share = tl.maximum(split_tokens, tl.cdiv(tl.cdiv(kv_len - base, KEYS), num_splits) * KEYS)
+    start = base + split * share
+    end = tl.minimum(start + share, kv_len)
     row = tl.arange(0, GROUP_ROWS)
     lane = tl.arange(0, HEAD_WIDTH)
     key = tl.arange(0, KEYS)
@@ -131,19 +134,17 @@ def _decode_join(
 
 @dataclass(frozen=True)
 class SplitPlan:
-    """How the keys are shared out: the same for every sequence of a launch, so that a captured graph can hold it."""
+    """How the keys are shared out: into so many splits, of at least so many tokens each. No length is in it."""
 
     num_splits: int
-    split_tokens: int
+    split_tokens: int = KEY_TILE
 
 
 def plan_splits(num_sequences: int, num_kv_heads: int, longest: int, num_multiprocessors: int) -> SplitPlan:
-    """Enough programs for two per multiprocessor, none with less than one tile of keys."""
+    """Enough programs for two per multiprocessor, none with less than one tile of keys of the longest sequence."""
     wanted = -(-2 * num_multiprocessors // max(1, num_sequences * num_kv_heads))
     tiles = max(1, -(-longest // KEY_TILE))
-    num_splits = max(1, min(MAX_SPLITS, wanted, tiles))
-    tiles_each = -(-(tiles + 1) // num_splits)  # a window's first tile may begin before the window
-    return SplitPlan(num_splits, tiles_each * KEY_TILE)
+    return SplitPlan(max(1, min(MAX_SPLITS, wanted, tiles)))
 
 
 def paged_decode(
@@ -155,7 +156,7 @@ def paged_decode(
     splits: SplitPlan,
     window: int | None = None,
 ) -> Tensor:
-    """As `paged_decode_twin`. `splits` must cover the longest sequence; tables are int32, lengths int32."""
+    """As `paged_decode_twin`. Tables and lengths are int32."""
     num_sequences, num_heads, head_dim = q_SND.shape
     num_kv_heads = kv.k_PBKD.shape[2]
     group = num_heads // num_kv_heads
