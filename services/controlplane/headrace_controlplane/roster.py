@@ -34,6 +34,7 @@ class Roster:
         self.registry = Registry(lease_s=lease_s, now=clock(), restored=_restore(path))
         self.changed = asyncio.Event()
         self._seen = self.registry.revision
+        self._count()
 
     @property
     def lease_s(self) -> float:
@@ -86,11 +87,14 @@ class Roster:
         if self.registry.revision == self._seen:
             return
         self._seen = self.registry.revision
+        self._count()
+        self.changed.set()
+        self.changed = asyncio.Event()
+
+    def _count(self) -> None:
         states = [record.state for record in self.registry.records()]
         for state in _STATES:
             _replicas.labels(state).set(states.count(state))  # type: ignore[arg-type]
-        self.changed.set()
-        self.changed = asyncio.Event()
 
 
 def _restore(path: Path) -> list[Record]:
