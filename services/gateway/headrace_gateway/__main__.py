@@ -59,7 +59,7 @@ async def build(config: GatewayConfig, host: Host) -> None:
     outbox = Outbox(config.state_dir / "outbox.sqlite")
     settler = Settler(policy, outbox)
     peer = Peer(worker_pb2.Hello(gateway_id=host.instance, gateway_epoch=host.instance), host.service_token, host.tls)
-    workers = WorkerPool(peer, config.frame_timeout_s, OrphanSettler(settler, host.instance).take)
+    workers = WorkerPool(peer, config.frame_timeout_s, OrphanSettler(settler, router, host.instance).take)
     sessions, renewals = Sessions(), Renewals(policy, host.instance)
     services = Services(
         gateway_id=host.instance,

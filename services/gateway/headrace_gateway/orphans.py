@@ -7,9 +7,10 @@ import asyncio
 import logging
 from collections import defaultdict
 
-from headrace.v1 import policy_pb2, response_pb2
+from headrace.v1 import policy_pb2, response_pb2, routing_pb2
 from headrace.v1 import worker_pb2 as pb
 from headrace_gateway.settler import Settler
+from headrace_gateway.upstreams.router import RouterClient
 from headrace_gateway.upstreams.worker_link import WorkerLink
 from headrace_kit import telemetry
 
@@ -18,10 +19,10 @@ _adopted = telemetry.counter("orphans_settled_total", "Responses of lost gateway
 
 
 class OrphanSettler:
-    """Collects the finals of all choices of an attempt, settles it, and only then acknowledges it."""
+    """Collects the finals of all choices of an attempt, settles it, and only then acknowledges and reports it."""
 
-    def __init__(self, settler: Settler, gateway_id: str) -> None:
-        self._settler, self._gateway_id = settler, gateway_id
+    def __init__(self, settler: Settler, router: RouterClient, gateway_id: str) -> None:
+        self._settler, self._router, self._gateway_id = settler, router, gateway_id
         self._seen: dict[tuple[str, int], dict[int, pb.Orphan]] = defaultdict(dict)
         self._tasks: set[asyncio.Task[None]] = set()
 
@@ -43,6 +44,7 @@ class OrphanSettler:
         first = orphans[0].final
         await self._settler.settle(settlement(orphans))
         link.acknowledge(first.response_id, first.attempt, traced=True)
+        self._router.report(outcome(orphans))
         _adopted.inc()
         log.warning("orphan_settled", extra={"response_id": first.response_id, "lost_gateway": orphans[0].gateway_id})
 
@@ -68,6 +70,7 @@ def settlement(orphans: list[pb.Orphan]) -> policy_pb2.SettleRequest:
         attempts=[
             policy_pb2.AttemptUsage(
                 attempt=finals[0].attempt,
+                replica=one.replica,
                 decision_id=one.decision_id,
                 num_generated_tokens=num_generated,
                 device_us=sum(final.device_us for final in finals),
@@ -76,4 +79,17 @@ def settlement(orphans: list[pb.Orphan]) -> policy_pb2.SettleRequest:
         ],
         source=policy_pb2.SETTLEMENT_SOURCE_ORPHAN,
         snapshot_version=one.snapshot_version,
+    )
+
+
+def outcome(orphans: list[pb.Orphan]) -> routing_pb2.AttemptOutcome:
+    """For the router, which counts the decision as in flight until somebody tells how it ended."""
+    one = orphans[0]
+    return routing_pb2.AttemptOutcome(
+        decision_id=one.decision_id,
+        response_id=one.final.response_id,
+        attempt=one.final.attempt,
+        outcome="failed",
+        reason="gateway_lost",
+        num_generated_tokens=sum(orphan.final.num_generated_tokens for orphan in orphans),
     )

@@ -10,7 +10,7 @@ import bisect
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from headrace.v1 import worker_pb2
+from headrace.v1 import response_pb2, worker_pb2
 from headrace_worker.execution.step_log import SequenceNotes
 from headrace_worker.mailbox import Mailbox
 
@@ -63,7 +63,7 @@ class Attempt:
         first = self.submit.handle
         return [] if self.mailbox is None else [(self.mailbox, first + choice) for choice in range(self.submit.n)]
 
-    def orphans(self) -> Iterator[worker_pb2.Orphan]:
+    def orphans(self, replica_id: str) -> Iterator[worker_pb2.Orphan]:
         """Its finals, with all that another gateway needs to settle them."""
         for final in self.finals:
             yield worker_pb2.Orphan(
@@ -74,6 +74,7 @@ class Attempt:
                 snapshot_version=self.submit.snapshot_version,
                 reservation=self.submit.reservation,
                 n=self.submit.n,
+                replica=response_pb2.ReplicaRef(id=replica_id, epoch=self.submit.replica_epoch),
             )
 
 

@@ -44,7 +44,7 @@ class Dispatch:
         self.attempts = Attempts()
         self.books = Books()
         self.steps = StepRecords(replica.config.max_running)
-        self.orphans = Orphans()
+        self.orphans = Orphans(replica.replica_id)
         # Hears of every event of an attempt before its Attach does.
         self.on_hand_off: Callable[[Event, Attempt], None] = lambda event, attempt: None
         self.num_decisions = 0

@@ -27,7 +27,8 @@ class _Orphan:
 class Orphans:
     """Attempts without an Attach, oldest first, and the mailboxes that may be offered their finals."""
 
-    def __init__(self) -> None:
+    def __init__(self, replica_id: str) -> None:
+        self._replica_id = replica_id
         self._orphans: dict[tuple[str, int], _Orphan] = {}
         self._mailboxes: dict[Mailbox, str] = {}
 
@@ -65,7 +66,7 @@ class Orphans:
             mailbox = next(self._takers(orphan, now), None)
             if mailbox is not None:
                 orphan.offered_to = mailbox
-                for message in orphan.attempt.orphans():
+                for message in orphan.attempt.orphans(self._replica_id):
                     mailbox.put_orphan(message)
 
     def _takers(self, orphan: _Orphan, now: float) -> Iterator[Mailbox]:

@@ -1,11 +1,13 @@
 """The audit over a live platform: it balances after responses of every ending, under load, and after deaths."""
 
+import contextlib
 import json
 import os
 import signal
 import threading
 from typing import Any
 
+from headrace_cli.client import StreamBroken
 from tests.integration.platform.running_platform import Platform, wait_until
 from tests.integration.platform.test_books import script
 
@@ -71,3 +73,14 @@ def test_it_balances_after_a_worker_and_a_control_plane_died(platform: Platform)
     platform.wait_ready()
     run_every_ending(platform)
     wait_until(lambda: broken(audit(platform)) == [], "the books balance", 20.0)
+
+
+def test_it_balances_after_a_gateway_died_with_open_streams(platform: Platform) -> None:
+    with platform.client() as client:
+        running = client.generate("scripted", script("a", "!stall(30)"))
+        next(event for event in running if event.WhichOneof("event") == "delta")
+        platform.kill("gateway")
+        with contextlib.suppress(StreamBroken):
+            list(running)
+    platform.wait_ready()
+    wait_until(lambda: broken(audit(platform)) == [], "the books balance", 40.0)

@@ -3,10 +3,12 @@
 import asyncio
 from typing import Any
 
-from headrace.v1 import policy_pb2, response_pb2
+from headrace.v1 import policy_pb2, response_pb2, routing_pb2
 from headrace.v1 import worker_pb2 as pb
 from headrace_gateway.orphans import OrphanSettler
 from tests.meters import Moved
+
+RAN_ON = response_pb2.ReplicaRef(id="w", epoch="e")
 
 
 class FakeSettler:
@@ -15,6 +17,14 @@ class FakeSettler:
 
     async def settle(self, request: policy_pb2.SettleRequest) -> None:
         self.requests.append(request)
+
+
+class FakeRouter:
+    def __init__(self) -> None:
+        self.outcomes: list[routing_pb2.AttemptOutcome] = []
+
+    def report(self, outcome: routing_pb2.AttemptOutcome) -> None:
+        self.outcomes.append(outcome)
 
 
 class FakeLink:
@@ -39,12 +49,14 @@ def orphan(choice: int, gateway_id: str = "lost", n: int = 2) -> pb.Orphan:
         num_late_tokens=1,
         device_us=10,
     )
-    return pb.Orphan(final=final, gateway_id=gateway_id, n=n, reservation=held.SerializeToString())
+    return pb.Orphan(
+        final=final, gateway_id=gateway_id, n=n, reservation=held.SerializeToString(), decision_id="d", replica=RAN_ON
+    )
 
 
-def make() -> tuple[Any, FakeSettler, Any]:
+def make(router: FakeRouter | None = None) -> tuple[Any, FakeSettler, Any]:
     settler = FakeSettler()
-    adopter: Any = OrphanSettler(settler, "mine")  # type: ignore[arg-type]
+    adopter: Any = OrphanSettler(settler, router or FakeRouter(), "mine")  # type: ignore[arg-type]
     return adopter, settler, FakeLink(settler)
 
 
@@ -72,3 +84,22 @@ async def test_ones_own_are_only_acknowledged() -> None:
     adopter.take(link, [orphan(0, gateway_id="mine", n=1)])
     await asyncio.sleep(0)
     assert link.acknowledged == [("r", 1, 0)] and not settler.requests
+
+
+async def test_the_process_that_ran_it_is_in_the_books() -> None:
+    adopter, settler, link = make()
+    adopter.take(link, [orphan(0, n=1)])
+    for _ in range(3):
+        await asyncio.sleep(0)
+    assert [attempt.replica for attempt in settler.requests[0].attempts] == [RAN_ON]
+
+
+async def test_the_router_hears_that_it_is_over_and_whose_fault_it_is_not() -> None:
+    router = FakeRouter()
+    adopter, _, link = make(router)
+    adopter.take(link, [orphan(0), orphan(1)])
+    for _ in range(3):
+        await asyncio.sleep(0)
+    (told,) = router.outcomes
+    assert (told.decision_id, told.outcome, told.reason) == ("d", "failed", "gateway_lost")
+    assert told.num_generated_tokens == 10

@@ -9,7 +9,7 @@ from headrace_worker.orphans import RESERVED_S, Orphans
 
 
 def ended_attempt(name: str, gateway_id: str = "a", n: int = 1) -> Attempt:
-    submit = worker_pb2.Submit(response_id=name, attempt=1, n=n, handle=1)
+    submit = worker_pb2.Submit(response_id=name, attempt=1, n=n, handle=1, replica_epoch="then")
     finals = [worker_pb2.Final(response_id=name, attempt=1, choice=choice) for choice in range(n)]
     return Attempt(submit, 1, gateway_id, None, finals=finals)
 
@@ -19,7 +19,7 @@ def offered(mailbox: Mailbox) -> list[str]:
 
 
 def test_only_its_own_gateway_gets_an_orphan_at_first() -> None:
-    orphans, own, other = Orphans(), Mailbox(), Mailbox()
+    orphans, own, other = Orphans("r"), Mailbox(), Mailbox()
     orphans.attach(other, "b")
     orphans.add(ended_attempt("x"), 0.0)
     orphans.offer(RESERVED_S - 0.01)
@@ -30,7 +30,7 @@ def test_only_its_own_gateway_gets_an_orphan_at_first() -> None:
 
 
 def test_then_anybody_gets_it_and_only_one() -> None:
-    orphans, first, second = Orphans(), Mailbox(), Mailbox()
+    orphans, first, second = Orphans("r"), Mailbox(), Mailbox()
     orphans.attach(first, "b")
     orphans.attach(second, "c")
     orphans.add(ended_attempt("x", n=2), 0.0)
@@ -40,7 +40,7 @@ def test_then_anybody_gets_it_and_only_one() -> None:
 
 
 def test_it_is_offered_again_when_the_taker_goes_away() -> None:
-    orphans, first, second = Orphans(), Mailbox(), Mailbox()
+    orphans, first, second = Orphans("r"), Mailbox(), Mailbox()
     orphans.attach(first, "b")
     attempt = ended_attempt("x")
     orphans.add(attempt, 0.0)
@@ -55,7 +55,7 @@ def test_it_is_offered_again_when_the_taker_goes_away() -> None:
 
 
 def test_what_has_not_ended_is_not_offered_yet() -> None:
-    orphans, mailbox = Orphans(), Mailbox()
+    orphans, mailbox = Orphans("r"), Mailbox()
     orphans.attach(mailbox, "a")
     attempt = ended_attempt("x", n=2)
     last = attempt.finals.pop()
@@ -65,3 +65,12 @@ def test_what_has_not_ended_is_not_offered_yet() -> None:
     attempt.finals.append(last)
     orphans.offer(9.0)
     assert offered(mailbox) == ["x", "x"]
+
+
+def test_it_names_the_process_that_it_ran_on() -> None:
+    orphans, mailbox = Orphans("r"), Mailbox()
+    orphans.attach(mailbox, "a")
+    orphans.add(ended_attempt("x"), 0.0)
+    orphans.offer(0.0)
+    (orphan,) = mailbox.take("now").orphans
+    assert (orphan.replica.id, orphan.replica.epoch) == ("r", "then")
