@@ -95,11 +95,18 @@ class StaticInputs:
 
 
 class DecodeGraphs:
-    """`usable` says whether the backend can be captured at all."""
+    """`usable` says whether the backend can be captured at all. `sizes` are the buckets, if not the usual ones."""
 
-    def __init__(self, loaded: Loaded, kv: Sequence[KvPages], static: StaticInputs, capture: Capture) -> None:
+    def __init__(
+        self,
+        loaded: Loaded,
+        kv: Sequence[KvPages],
+        static: StaticInputs,
+        capture: Capture,
+        sizes: tuple[int, ...] | None = None,
+    ) -> None:
         self._loaded, self._kv, self._static = loaded, kv, static
-        self._sizes = bucket_sizes(len(static.ids_S))
+        self._sizes = bucket_sizes(len(static.ids_S)) if sizes is None else sizes
         self._replays: dict[int, Replay] = {}
         for size in reversed(self._sizes):
             self._replays[size] = capture(self._compute(size))

@@ -6,13 +6,14 @@ import triton.language as tl
 from torch import Tensor
 
 from headrace_worker.kernels.case import Case, aligned_of, typed
+from headrace_worker.kernels.wide import widened
 
 _WIDTH = 4096
 
 
 def gather_logprobs_twin(logits_RV: Tensor, ids_RM: Tensor) -> Tensor:
     """float32 [R, M]: log softmax of each row at its ids; an id below 0 gives -inf."""
-    wide = logits_RV.to(torch.float32)
+    wide = widened(logits_RV)
     found = (wide - torch.logsumexp(wide, dim=-1, keepdim=True)).gather(1, ids_RM.clamp(min=0).to(torch.int64))
     return found.where(ids_RM >= 0, -torch.inf)
 

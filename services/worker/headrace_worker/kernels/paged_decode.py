@@ -13,6 +13,7 @@ import triton.language as tl
 from torch import Tensor
 
 from headrace_worker.kernels.case import FP8_TARGETS, TARGETS, Case, aligned_of, typed
+from headrace_worker.kernels.wide import widened
 
 KEY_TILE = 64
 MAX_SPLITS = 32
@@ -39,10 +40,10 @@ def paged_decode_twin(
         if not kv_len:
             continue
         pages = table_SP[index].to(torch.int64)
-        k_LKD = kv.k_PBKD[pages].flatten(0, 1)[:kv_len].to(torch.float32) * kv.k_scale
-        v_LKD = kv.v_PBKD[pages].flatten(0, 1)[:kv_len].to(torch.float32) * kv.v_scale
+        k_LKD = kv.k_PBKD[pages].flatten(0, 1)[:kv_len].to(widened(q_SND).dtype) * kv.k_scale
+        v_LKD = kv.v_PBKD[pages].flatten(0, 1)[:kv_len].to(widened(q_SND).dtype) * kv.v_scale
         first = max(0, kv_len - window) if window is not None else 0
-        q_KGD = q_SND[index].to(torch.float32).view(num_kv_heads, -1, q_SND.shape[-1])
+        q_KGD = widened(q_SND[index]).view(num_kv_heads, -1, q_SND.shape[-1])
         weights_KGL = torch.softmax(torch.einsum("kgd,lkd->kgl", q_KGD, k_LKD[first:]) * scale, dim=-1)
         out = torch.einsum("kgl,lkd->kgd", weights_KGL, v_LKD[first:])
         out_SND[index] = out.reshape(q_SND.shape[1:]).to(q_SND.dtype)
@@ -63,10 +64,10 @@ def _decode_split(
     num_splits = tl.num_programs(2)
     kv_len = tl.load(kv_lens + sequence)
     first = tl.maximum(0, kv_len - window)
-    base = first // KEYS * KEYS
+    first_tile = first // KEYS * KEYS
     # Every sequence shares out its own keys: what a launch says is the least of a split, which a captured graph keeps.
-    share = tl.maximum(split_tokens, tl.cdiv(tl.cdiv(kv_len - base, KEYS), num_splits) * KEYS)
-    start = base + split * share
+    share = tl.maximum(split_tokens, tl.cdiv(tl.cdiv(kv_len - first_tile, KEYS), num_splits) * KEYS)
+    start = first_tile + split * share
     end = tl.minimum(start + share, kv_len)
     row = tl.arange(0, GROUP_ROWS)
     lane = tl.arange(0, HEAD_WIDTH)

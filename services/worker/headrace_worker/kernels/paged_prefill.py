@@ -15,6 +15,7 @@ from torch import Tensor
 from headrace_worker.kernels.capability import capability
 from headrace_worker.kernels.case import FP8_TARGETS, TARGETS, Case, aligned_of, typed
 from headrace_worker.kernels.paged_decode import PagedKv, precision
+from headrace_worker.kernels.wide import widened
 
 QUERY_TILE = 64
 KEY_TILES = {80: 32, 89: 32, 90: 64, 100: 64}
@@ -56,9 +57,9 @@ def paged_prefill_twin(
     for sequence, row, count, position in tiles.tiles_M4.tolist():
         pages = table_SP[sequence].to(torch.int64)
         reach = position + count
-        k_LKD = kv.k_PBKD[pages].flatten(0, 1)[:reach].to(torch.float32) * kv.k_scale
-        v_LKD = kv.v_PBKD[pages].flatten(0, 1)[:reach].to(torch.float32) * kv.v_scale
-        q_QKGD = q_TND[row : row + count].to(torch.float32).view(count, num_kv_heads, -1, q_TND.shape[-1])
+        k_LKD = kv.k_PBKD[pages].flatten(0, 1)[:reach].to(widened(q_TND).dtype) * kv.k_scale
+        v_LKD = kv.v_PBKD[pages].flatten(0, 1)[:reach].to(widened(q_TND).dtype) * kv.v_scale
+        q_QKGD = widened(q_TND[row : row + count]).view(count, num_kv_heads, -1, q_TND.shape[-1])
         score_KGQL = torch.einsum("qkgd,lkd->kgql", q_QKGD, k_LKD) * scale
         at_Q1, key_L = position + torch.arange(count)[:, None], torch.arange(reach)
         hidden_QL = key_L > at_Q1

@@ -6,12 +6,13 @@ import triton.language as tl
 from torch import Tensor
 
 from headrace_worker.kernels.case import Case, aligned_of, typed, warps_of
+from headrace_worker.kernels.wide import widened
 
 
 def rms_norm_twin(x_TE: Tensor, residual_TE: Tensor | None, weight_E: Tensor, eps: float) -> tuple[Tensor, Tensor]:
     """(norm of x + residual, x + residual), the sum in the dtype of x, the norm in float32 inside."""
     total_TE = x_TE if residual_TE is None else x_TE + residual_TE
-    wide = total_TE.to(torch.float32)
+    wide = widened(total_TE)
     scale = torch.rsqrt(wide.square().mean(-1, keepdim=True) + eps)
     return (wide * scale).to(x_TE.dtype) * weight_E, total_TE
 

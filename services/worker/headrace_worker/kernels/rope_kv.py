@@ -11,6 +11,7 @@ from torch import Tensor
 
 from headrace_worker.kernels.case import FP8_TARGETS, TARGETS, Case, aligned_of, typed
 from headrace_worker.kernels.kv_write import to_e4m3
+from headrace_worker.kernels.wide import widened
 
 
 def rope_kv_twin(
@@ -30,7 +31,7 @@ def rope_kv_twin(
     cos_T1D, sin_T1D = cos_sin_TD[:, None, :half], cos_sin_TD[:, None, half:]
 
     def turned(x_THD: Tensor) -> Tensor:
-        low, high = x_THD[..., :half].to(torch.float32), x_THD[..., half:].to(torch.float32)
+        low, high = widened(x_THD[..., :half]), widened(x_THD[..., half:])
         return torch.cat((low * cos_T1D - high * sin_T1D, high * cos_T1D + low * sin_T1D), dim=-1).to(x_THD.dtype)
 
     page_size = pages[0].shape[1]

@@ -7,13 +7,14 @@ from torch import Tensor
 from torch.nn import functional
 
 from headrace_worker.kernels.case import Case, aligned_of, typed
+from headrace_worker.kernels.wide import widened
 
 _WIDTH = 1024
 
 
 def silu_mul_twin(gate_up_TI2: Tensor) -> Tensor:
     """[T, 2 I], gates first -> [T, I]; float32 inside, rounded once."""
-    gate_TI, up_TI = gate_up_TI2.to(torch.float32).chunk(2, dim=-1)
+    gate_TI, up_TI = widened(gate_up_TI2).chunk(2, dim=-1)
     return (functional.silu(gate_TI) * up_TI).to(gate_up_TI2.dtype)
 
 
