@@ -47,6 +47,7 @@ AREA_OF_PATH: Mapping[str, str] = {
     "tests/integration/platform/test_stopped_worker.py": "routing",
     "tests/integration/platform/test_tenants.py": "policy",
     "tests/integration/platform/test_traces.py": "operations",
+    "tests/integration/test_autoscaling.py": "simulator",
     "tests/integration/test_policy_process.py": "policy",
     "tests/integration/test_worker_agent.py": "engine",
     "tests/integration/test_worker_faults.py": "engine",

@@ -16,6 +16,8 @@ from headrace_controlplane.fleet_servicer import FleetServicer, FleetState, reac
 from headrace_controlplane.foreman import Foreman
 from headrace_controlplane.launcher import devices
 from headrace_controlplane.launcher.process import ProcessLauncher
+from headrace_controlplane.launcher.ray_cluster import RayLauncher, RaySite
+from headrace_controlplane.launcher.several import Launchers
 from headrace_controlplane.launcher.worker_command import WorkerSite
 from headrace_controlplane.ledger import Ledger, Surroundings
 from headrace_controlplane.lifetimes import Lifetimes
@@ -82,7 +84,9 @@ async def build(config: ControlplaneConfig, host: Host) -> None:
     board, book = DemandBoard(), ScaleBook(config.state_dir / "scaling.json")
     state = FleetState(ledger, roster, artifacts, subscribers, board, Referee(ledger))
     site = worker_site(config, host)
-    foreman = Foreman(ledger, roster, ProcessLauncher(site.directory), site, book=book)
+    ray = RayLauncher(config.state_dir / "ray", RaySite(config.ray_address, config.ray_namespace, config.ray_dir))
+    launchers = Launchers({"process": ProcessLauncher(site.directory), "ray": ray})
+    foreman = Foreman(ledger, roster, launchers, site, book=book)
     scaler = Scaler(ledger, board, subscribers, foreman, book)
     peers = Peers(host.service_token, host.tls)
     questions = Questions(subscribers, peers)
@@ -106,6 +110,7 @@ async def build(config: ControlplaneConfig, host: Host) -> None:
     async def close() -> None:
         store.close()
         lifetimes.close()
+        ray.close()
 
     host.on_close(close)
     host.on_close(peers.close)

@@ -45,6 +45,14 @@ class ControlplaneConfig:
     weights_dir: Path | None = field(
         default=None, metadata=_help("what launched workers download goes here; none: weights in state_dir")
     )
+    ray_address: str = field(
+        default="auto", metadata=_help("Ray cluster of pools with launcher ray; auto: this host's")
+    )
+    ray_namespace: str = field(default="headrace", metadata=_help("namespace there whose actors are all ours"))
+    ray_dir: Path = field(
+        default=Path("/var/tmp/headrace"),
+        metadata=_help("directory on each Ray node for logs and downloads of replicas"),
+    )
 
     grpc_listen: str = field(default="127.0.0.1:0", metadata=_help("address of the gRPC listener"))
     http_listen: str = field(default="127.0.0.1:0", metadata=_help("address of the internal HTTP listener"))

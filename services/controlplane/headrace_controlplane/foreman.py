@@ -119,7 +119,7 @@ class Foreman:
                 pool=seen.spec.pool,
                 model=seen.spec.model,
                 state=worker_pb2.REPLICA_STATE_LOADING if seen.alive else worker_pb2.REPLICA_STATE_GONE,
-                progress="starting" if seen.alive else seen.last_words,
+                progress=seen.last_words or ("starting" if seen.alive else ""),
                 pid=seen.pid,
             )
             for seen in self._launched
@@ -197,7 +197,7 @@ class Foreman:
         """With its devices, where those of this host are known and it needs some; None if there is no room for it."""
         assert self._ledger.current is not None, "there is a fleet"
         pool, host = self._ledger.current.fleet.pools[spec.pool], self._site.devices
-        if host is None or pool.device != "cuda":
+        if host is None or pool.device != "cuda" or pool.launcher != "process":
             return spec
         used = {device for seen in self._launched if seen.alive for device in seen.spec.devices}
         found = place(Shape(pool.tp, pool.pp, pool.span_domains), [devices.without(host, used)])

@@ -16,9 +16,6 @@ from headrace_controlplane.launcher.process import ProcessLauncher
 
 Launch = Callable[..., ProcessLauncher]
 SLEEPER = "import time; print('awake', flush=True); time.sleep(600)"
-STUBBORN = (
-    "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print('awake', flush=True); time.sleep(600)"
-)
 
 
 def spec(code: str = SLEEPER, replica_id: str = "cpu-0", drain_s: float = 0.0) -> LaunchSpec:
@@ -73,13 +70,6 @@ def test_a_started_replica_is_seen_with_its_pid_and_its_own_session(root: Path, 
     assert json.loads((root / "cpu-0.json").read_text())["pid"] == seen.pid
 
 
-def test_another_launcher_adopts_it(root: Path, launch: Launch) -> None:
-    launch().start(spec())
-    until(lambda: awake(root))
-    seen = only(launch())
-    assert (seen.alive, seen.spec) == (True, spec())
-
-
 def test_a_second_process_of_one_replica_gives_way(root: Path, launch: Launch) -> None:
     """Also when the second launcher does not know that the first one has started it."""
     first, second = launch(), launch()
@@ -105,13 +95,6 @@ def test_launchers_that_start_at_once_make_one_process(root: Path, launch: Launc
     assert log.read_text().count("awake") == 1
 
 
-def test_death_is_seen_with_its_last_words(root: Path, launch: Launch) -> None:
-    launcher = launch()
-    launcher.start(spec("import sys; print('no such model', file=sys.stderr); sys.exit(2)"))
-    until(lambda: not only(launcher).alive)
-    assert only(launcher).last_words == "ended with exit code 2: no such model"
-
-
 def test_a_pid_that_went_to_another_process_is_not_ours(root: Path, launch: Launch) -> None:
     first = launch()
     first.start(spec())
@@ -134,18 +117,6 @@ def test_stop_is_remembered_and_forget_leaves_only_the_log(root: Path, launch: L
     launcher.forget("cpu-0")
     assert [path.name for path in root.iterdir()] == ["cpu-0.log"]
     assert launcher.observe() == []
-
-
-def test_one_that_does_not_leave_in_time_is_killed(root: Path, launch: Launch) -> None:
-    now = 1000.0
-    launcher = launch(lambda: now)
-    launcher.start(spec(STUBBORN, drain_s=5.0))
-    until(lambda: awake(root))
-    launcher.stop("cpu-0")
-    now = 1014.9
-    assert only(launcher).alive
-    now = 1015.1
-    until(lambda: not only(launcher).alive)
 
 
 def test_a_long_log_moves_aside(root: Path, launch: Launch) -> None:

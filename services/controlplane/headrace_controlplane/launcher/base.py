@@ -16,6 +16,9 @@ class LaunchSpec:
     drain_s: float
     devices: tuple[int, ...] = ()
     """CUDA devices of its host, in the order of its ranks; empty: it chooses itself."""
+    launcher: str = "process"
+    num_cpus: int = 1
+    num_gpus: int = 0
 
 
 @dataclass(frozen=True)
@@ -27,7 +30,7 @@ class Launched:
     pid: int = 0
     stopping: bool = False
     last_words: str = ""
-    """Why a dead one died, as far as is known."""
+    """Why a dead one died, as far as is known; what one that starts waits for."""
 
 
 class Launcher(Protocol):

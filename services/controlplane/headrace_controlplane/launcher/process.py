@@ -21,13 +21,13 @@ import psutil
 
 from headrace_controlplane.launcher import devices
 from headrace_controlplane.launcher.base import Launched, LaunchSpec
+from headrace_controlplane.launcher.last_words import last_words, opened_log
 from headrace_controlplane.launcher.slot import LOCK, PROCESS
 from headrace_kit.files import write_atomically
 
 log = logging.getLogger(__name__)
 _SPEC, _STOP, _LOG, _ANNOUNCE = ".spec", ".stop", ".log", ".announce"
 _KILL_AFTER_S = 10.0
-_MAX_LOG_BYTES = 16 * 1024 * 1024
 _SAME_S = 2.0
 
 
@@ -48,7 +48,7 @@ class ProcessLauncher:
         write_atomically(base.with_suffix(_SPEC), json.dumps(asdict(spec)).encode())
         base.with_suffix(_STOP).unlink(missing_ok=True)
         self._reap(spec.replica_id)
-        with _opened_log(base.with_suffix(_LOG)) as output:
+        with opened_log(base.with_suffix(_LOG)) as output:
             self._children[spec.replica_id] = subprocess.Popen(
                 [sys.executable, "-m", "headrace_controlplane.launcher.slot", str(base), *spec.command],
                 stdin=subprocess.DEVNULL,
@@ -88,7 +88,7 @@ class ProcessLauncher:
             log.warning("replica_killed", extra={"replica": spec.replica_id, "pid": pid})
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(pid, signal.SIGKILL)
-        words = "" if pid else _last_words(base.with_suffix(_LOG), child.returncode if child is not None else None)
+        words = "" if pid else last_words(base.with_suffix(_LOG), child.returncode if child is not None else None)
         return Launched(spec, alive=pid != 0, pid=pid, stopping=stop is not None, last_words=words)
 
     def _pid(self, base: Path) -> int:
@@ -111,28 +111,9 @@ class ProcessLauncher:
         assert child is None or child.poll() is not None, f"replica {replica_id} is running"
 
 
-def _opened_log(path: Path) -> Any:
-    """Appends; the log of the time before moves aside when it is long."""
-    if path.exists() and path.stat().st_size > _MAX_LOG_BYTES:
-        path.replace(path.with_name(f"{path.name}.1"))
-    return open(path, "ab", opener=lambda name, flags: os.open(name, flags, 0o600))
-
-
 def _read_json(path: Path) -> dict[str, Any] | None:
     try:
         content = json.loads(path.read_bytes())
     except (FileNotFoundError, ValueError):
         return None
     return content if isinstance(content, dict) else None
-
-
-def _last_words(path: Path, exit_code: int | None) -> str:
-    """How a process ended: its exit code, if it was our child, and the last line that it wrote."""
-    try:
-        with path.open("rb") as file:
-            file.seek(max(0, path.stat().st_size - 4096))
-            lines = file.read().decode("utf-8", "replace").strip().splitlines()
-    except FileNotFoundError:
-        lines = []
-    ended = f"ended with exit code {exit_code}" if exit_code is not None else "ended"
-    return f"{ended}: {lines[-1][:300]}" if lines else ended
