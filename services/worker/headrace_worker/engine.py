@@ -112,6 +112,11 @@ class Engine:
     def has_work(self) -> bool:
         return not self.scheduler.is_idle or len(self._openings) > 0
 
+    @property
+    def step_model(self) -> StepModel:
+        """How long steps take here, as learnt so far."""
+        return self._times.model
+
     def submit(self, request: Request) -> None:
         """Queue a request; whatever comes of it is an event of the next step."""
         opened = self._runner.open(request) if request.num_prompt else None

@@ -38,6 +38,7 @@ log = logging.getLogger(__name__)
 PATIENCE_S = 5.0
 _LOOK_S = 0.2
 _RENEWALS_PER_LEASE = 3
+_GOODBYE_S = 1.0
 
 
 class PullTally(NamedTuple):
@@ -77,6 +78,7 @@ class Pulls:
         self._connect, self._clock = connect, clock
         self._channels: dict[str, grpc.aio.Channel] = {}
         self._transport: Transport | None = None
+        self._one_sided = False
         self._threads = ThreadPoolExecutor(2, "kv-receive")
         self._pulls: dict[int, _Pull] = {}
         self._tasks: set[asyncio.Task[None]] = set()
@@ -116,7 +118,8 @@ class Pulls:
         pull = self._pulls.get(handle)
         if pull is not None:
             pull.destination.abort(reason)
-            if pull.call is not None:
+            # A reader by itself stays for a word more: told that its reads are over, the source need not wait.
+            if pull.call is not None and not self._one_sided:
                 pull.call.cancel()
 
     async def close(self) -> None:
@@ -130,13 +133,14 @@ class Pulls:
         images = self._sources.images
         if self._transport is None:
             self._transport = make_transport(self._replica.config.kv_transport)
+            self._one_sided = self._transport.one_sided
         whole = Extent(0, images.shape.num_layers, wanted.first_page, len(wanted.pages))
         destination = Destination(whole, self._clock(), PATIENCE_S)
         transfer_id = f"{self._replica.replica_id}/{self._replica.epoch}/{next(self._numbers)}"
         return _Pull(wanted, attempt, transfer_id, destination, self._transport.target(images))
 
     async def _run(self, pull: _Pull) -> None:
-        destination, handle = pull.destination, pull.wanted.handle
+        destination = pull.destination
         began_s = self._clock()
         try:
             await self._receive(pull)
@@ -153,6 +157,12 @@ class Pulls:
                 raise
         finally:
             pull.target.close()
+        self._settle(pull, began_s)
+        await self._say_goodbye(pull)
+
+    def _settle(self, pull: _Pull, began_s: float) -> None:
+        """The engine hears what became of it."""
+        destination, handle = pull.destination, pull.wanted.handle
         assert destination.released, "no operation outlives its pull"
         del self._pulls[handle]
         self.num_late += destination.num_late
@@ -179,10 +189,8 @@ class Pulls:
                 await self._take(pull, group)
                 if pull.destination.state is not PullState.OPEN or group.last:
                     break
-            await self._say_goodbye(pull)
         finally:
             await cancel_and_wait(keeping)
-            call.cancel()
 
     async def _take(self, pull: _Pull, group: worker_pb2.PageGroup) -> None:
         pull.waited_s += group.waited_us / 1e6
@@ -221,16 +229,25 @@ class Pulls:
             raise
 
     async def _say_goodbye(self, pull: _Pull) -> None:
-        """Ack, or abort; nothing that depends on its arrival: the lease ends by itself."""
-        if pull.destination.state is not PullState.COMPLETE:
-            abort = worker_pb2.PullAbort(reason=pull.destination.reason or "prefill_lost")
-            await pull.call.write(worker_pb2.PullCommand(transfer_id=pull.transfer_id, abort=abort))
-        # After an abort too: reads are over, and the source need not wait for the lease's end.
-        ack = worker_pb2.PullAck(generation=pull.generation)
-        await pull.call.write(worker_pb2.PullCommand(transfer_id=pull.transfer_id, ack=ack))
-        await pull.call.done_writing()
-        async for _ in pull.call:
-            pass
+        """Ack, or abort; nothing depends on its arrival: the lease ends by itself."""
+        call, name = pull.call, pull.transfer_id
+        try:
+            async with asyncio.timeout(_GOODBYE_S):
+                if call.done():
+                    return
+                if pull.destination.state is not PullState.COMPLETE:
+                    abort = worker_pb2.PullAbort(reason=pull.destination.reason)
+                    await call.write(worker_pb2.PullCommand(transfer_id=name, abort=abort))
+                # After an abort too: reads are over, and the source need not wait for the lease's end.
+                ack = worker_pb2.PullAck(generation=pull.generation)
+                await call.write(worker_pb2.PullCommand(transfer_id=name, ack=ack))
+                await call.done_writing()
+                async for _ in call:
+                    pass
+        except (TimeoutError, grpc.RpcError, asyncio.InvalidStateError):
+            log.info("hand_off_goodbye_lost", extra={"transfer": pull.transfer_id})
+        finally:
+            call.cancel()
 
     async def _keep(self, pull: _Pull) -> None:
         """Renew the lease while it is waited for, and notice silence."""
