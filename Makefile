@@ -10,7 +10,7 @@ LOCKED := constraints.txt pyproject.toml tools/install.sh protos/hatch_build.py 
 	$(wildcard protos/pyproject.toml services/*/pyproject.toml tools/*/pyproject.toml) \
 	$(shell find protos -name '*.proto')
 
-.PHONY: help install up down lint test test-slow test-compose release kernels-table peers clean
+.PHONY: help install up down lint test test-slow test-compose release bench-gpu kernels-table peers clean
 
 help:  ## list the commands
 	@awk -F ':.*## ' '/^[a-z-]+.*:.*## / {printf "  make %-12s %s\n", $$1, $$2}' Makefile
@@ -55,6 +55,9 @@ release: .venv/.installed-release  ## wheels, bills of materials and the audit o
 .venv/.installed-slow: .venv/.installed
 	python -m pip install -q --no-input --disable-pip-version-check -c constraints.txt --group slow
 	@touch $@
+
+bench-gpu:  ## kernels, steps and the engine on one GPU, in 8 minutes; needs torch and triton alone (PYTHON=python3)
+	benchmarks/gpu/run.sh
 
 bench-%:
 	@test -f benchmarks/$*.py || { echo "there is no benchmark '$*': benchmarks/$*.py does not exist" >&2; exit 2; }

@@ -1,0 +1,105 @@
+"""What the sections share: the device, timing, and rows that are on disk as soon as they are measured."""
+
+from __future__ import annotations
+
+import json
+import os
+import statistics
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+_FLUSHED_BYTES = 256 * 1024**2
+"""More than the second-level cache of any card."""
+
+
+@dataclass(frozen=True)
+class Row:
+    """`target` is what `value` must reach, or stay under if `at_most`; a row without a value says why."""
+
+    name: str
+    value: float | None
+    unit: str
+    target: float | None = None
+    at_most: bool = False
+    note: str = ""
+
+    @property
+    def ok(self) -> bool:
+        if self.value is None:
+            return False
+        if self.target is None:
+            return True
+        return self.value <= self.target if self.at_most else self.value >= self.target
+
+
+class Bench:
+    """One section. In smoke mode everything is tiny and on CPU."""
+
+    def __init__(self, section: str) -> None:
+        self.smoke = "--smoke" in sys.argv
+        self.device = torch.device("cpu" if self.smoke else "cuda")
+        self.dtype = torch.float32 if self.smoke else torch.bfloat16
+        self.out = Path(os.environ.get("OUT", "benchmarks/results/gpu"))
+        self.section = section
+        self.rows: list[Row] = []
+        self._flush = None if self.smoke else torch.empty(_FLUSHED_BYTES, dtype=torch.uint8, device=self.device)
+        torch.manual_seed(0)
+
+    def add(self, row: Row) -> None:
+        """Shows it and writes all rows so far."""
+        self.rows.append(row)
+        shown = "not measured" if row.value is None else f"{row.value:.4g} {row.unit}"
+        print(f"{self.section}: {row.name}: {shown} {row.note}", flush=True)
+        self.out.mkdir(parents=True, exist_ok=True)
+        content = {"rows": [{**asdict(each), "ok": each.ok} for each in self.rows], "machine": machine(self.device)}
+        path = self.out / f"{self.section}.json"
+        path.with_suffix(".new").write_text(json.dumps(content, indent=1) + "\n")
+        path.with_suffix(".new").replace(path)
+
+    def seconds(self, run: Callable[[], object], times: int = 20, cold: bool = True) -> float:
+        """Median on the device; `cold` empties its cache before each."""
+        if self.smoke:
+            started = time.perf_counter()
+            run()
+            return time.perf_counter() - started
+        for _ in range(3):
+            run()
+        taken = []
+        for _ in range(times):
+            if cold and self._flush is not None:
+                self._flush.zero_()
+            begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))  # type: ignore[no-untyped-call]
+            begin.record()
+            run()
+            end.record()
+            end.synchronize()
+            taken.append(begin.elapsed_time(end) / 1e3)
+        return float(statistics.median(taken))
+
+    def ceiling(self, name: str) -> float | None:
+        """What the section `ceilings` measured."""
+        path = self.out / "ceilings.json"
+        if not path.exists():
+            return None
+        rows: list[dict[str, Any]] = json.loads(path.read_text())["rows"]
+        return next((row["value"] for row in rows if row["name"] == name), None)
+
+    def share(self, name: str, value: float, ceiling: str, target: float | None, note: str = "") -> None:
+        """A rate as a share of a ceiling that was measured here."""
+        most = self.ceiling(ceiling)
+        if most is None:
+            self.add(Row(name, None, "of ceiling", target, note=f"the ceiling {ceiling!r} was not measured"))
+        else:
+            self.add(Row(name, value / most, "of ceiling", target, note=note))
+
+
+def machine(device: torch.device) -> str:
+    """Card and versions."""
+    name = torch.cuda.get_device_name(device) if device.type == "cuda" else "CPU (smoke)"
+    return f"{name}, torch {torch.__version__}, Python {sys.version.split()[0]}"
