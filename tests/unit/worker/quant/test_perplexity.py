@@ -28,7 +28,7 @@ man of large fortune from the north of England; that he came down on Monday in a
 place, and was so much delighted with it that he agreed with Mr. Morris immediately; that he is to take
 possession before Michaelmas, and some of his servants are to be in the house by the end of next week." "What is
 his name?" "Bingley." "Is he married or single?" "Oh! single, my dear, to be sure! A single man of large
-fortune; four or five thousand a year. What a fine thing for our girls!""""
+fortune; four or five thousand a year. What a fine thing for our girls!" """
 
 
 def perplexity(files: ModelFiles, ids: list[int], quantization: str | None, kv_dtype: torch.dtype) -> float:
