@@ -16,8 +16,8 @@ from headrace_worker.models.loader import load_model
 from headrace_worker.models.registry import BuildOptions
 from tests.unit.worker.models.smollm2 import fetch_smollm2
 
-TEXT = """It is a truth universally acknowledged, that a single man in possession of a good fortune, must be in want of a
-wife. However little known the feelings or views of such a man may be on his first entering a neighbourhood,
+TEXT = """It is a truth universally acknowledged, that a single man in possession of a good fortune, must be in
+want of a wife. However little known the feelings or views of such a man may be on his first entering a neighbourhood,
 this truth is so well fixed in the minds of the surrounding families, that he is considered as the rightful
 property of some one or other of their daughters. "My dear Mr. Bennet," said his lady to him one day, "have you
 heard that Netherfield Park is let at last?" Mr. Bennet replied that he had not. "But it is," returned she; "for
