@@ -64,8 +64,8 @@ def parse(words: list[str]) -> argparse.Namespace:
     good.add_argument("--slo-tpot-ms", type=_positive, default=None)
     good.add_argument("--slo-latency-ms", type=_positive, default=None)
     out = parser.add_argument_group("what comes out")
-    out.add_argument("--json", type=Path, metavar="FILE", help="figures and every request; - for standard output")
-    out.add_argument("--html", type=Path, metavar="FILE", help="report with plots")
+    out.add_argument("--json", type=_output, metavar="FILE", help="figures and every request; - for standard output")
+    out.add_argument("--html", type=_output, metavar="FILE", help="report with plots")
     out.add_argument("--timeout", type=_positive, default=600.0, metavar="S", help="longest wait for the next bytes")
     return parser.parse_args(words)
 
@@ -103,6 +103,17 @@ def _count(text: str) -> int:
     if value < 1:
         raise argparse.ArgumentTypeError(f"expected a whole number from 1 up, got {text}")
     return value
+
+
+def _output(text: str) -> Path:
+    """Tried before the run: what was measured must not be lost for a word."""
+    path = Path(text)
+    if text != "-":
+        try:
+            path.open("a").close()
+        except OSError as error:
+            raise argparse.ArgumentTypeError(f"cannot be written: {error}") from None
+    return path
 
 
 def _json(text: str) -> dict[str, Any]:
