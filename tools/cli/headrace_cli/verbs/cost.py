@@ -13,7 +13,7 @@ from headrace.v1 import fleet_pb2 as pb
 from headrace_cli.console import table
 from headrace_cli.platform.admin import Admin
 from headrace_cli.platform.state_dir import StateDir
-from headrace_cli.verbs.moments import unix_ms
+from headrace_cli.verbs.moments import span_ms
 
 HELP = "what the devices cost, and what their time went into"
 _TIMEOUT_S = 60.0
@@ -31,9 +31,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    request = pb.CostRequest(
-        from_ms=unix_ms("--from", options.start), to_ms=unix_ms("--to", options.end), tenant=options.tenant
-    )
+    start_ms, end_ms = span_ms(options.start, options.end)
+    request = pb.CostRequest(from_ms=start_ms, to_ms=end_ms, tenant=options.tenant)
     report = asyncio.run(_ask(StateDir.resolve(options.state_dir), request))
     rows = _grouped(report.rows, _WHO[options.by]) if options.by else [_row(row) for row in report.rows]
     bill = {"device_us": report.bill_device_us, "cost": report.bill_cost}

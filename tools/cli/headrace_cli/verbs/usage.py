@@ -15,7 +15,7 @@ from headrace.v1 import policy_pb2 as pb
 from headrace.v1 import response_pb2
 from headrace_cli.platform.admin import Admin
 from headrace_cli.platform.state_dir import StateDir
-from headrace_cli.verbs.moments import unix_ms
+from headrace_cli.verbs.moments import span_ms
 from headrace_kit.errors import from_rpc_error
 
 HELP = "what was settled, as CSV or JSON"
@@ -30,7 +30,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    start_ms, end_ms = unix_ms("--from", options.start), unix_ms("--to", options.end)
+    start_ms, end_ms = span_ms(options.start, options.end)
     query = pb.UsageQuery(tenant=options.tenant, from_ms=start_ms, to_ms=end_ms)
     rows = asyncio.run(_rows(StateDir.resolve(options.state_dir), query))
     if options.format == "json":
