@@ -5,6 +5,7 @@ takes what AWQ and GPTQ checkpoints hold. Many rows are served by dequantizing o
 """
 
 from dataclasses import dataclass
+from itertools import product
 
 import torch
 import triton
@@ -87,27 +88,18 @@ def int4_product(x_TI: Tensor, weight: Int4Weight) -> Tensor:
 
 
 def cases() -> list[Case]:
-    found = []
-    for dtype in ("bf16", "fp16"):
-        for num_rows in (16, 64):
-            for group_size in (32, 128):
-                shape = _shape(num_rows, group_size)
-                for out in sorted({dtype, "fp32"}):
-                    signature = {
-                        **typed(**{f"p_{dtype}": "x scales zeros"}, p_i32="words"),
-                        "out": f"*{out}",
-                        **typed(i32="num_rows out_size in_size stride_x split_size group_size"),
-                    }
-                    constants = {"ROWS": shape.rows, "COLUMNS": shape.columns, "INNER": shape.inner}
-                    found.append(
-                        Case(
-                            f"int4_product {dtype} to {out}, {shape.rows} x {shape.columns} x {shape.inner}",
-                            _int4_product,
-                            signature,
-                            {**constants, "PRECISION": "tf32"},
-                            num_warps=4,
-                            num_stages=3,
-                            aligned=aligned_of(signature, "out_size in_size stride_x split_size group_size"),
-                        )
-                    )
-    return found
+    sizes = product(("bf16", "fp16"), (16, 64), (32, 128), (False, True))
+    return [_case(dtype, _shape(num_rows, group_size), is_split) for dtype, num_rows, group_size, is_split in sizes]
+
+
+def _case(dtype: str, shape: _Shape, is_split: bool) -> Case:
+    out = "fp32" if is_split else dtype
+    signature = {
+        **typed(**{f"p_{dtype}": "x scales zeros"}, p_i32="words"),
+        "out": f"*{out}",
+        **typed(i32="num_rows out_size in_size stride_x split_size group_size"),
+    }
+    constants = {"ROWS": shape.rows, "COLUMNS": shape.columns, "INNER": shape.inner, "PRECISION": "tf32"}
+    aligned = aligned_of(signature, "out_size in_size stride_x split_size group_size")
+    name = f"int4_product {dtype} to {out}, {shape.rows} x {shape.columns} x {shape.inner}"
+    return Case(name, _int4_product, signature, constants, num_warps=4, num_stages=3, aligned=aligned)

@@ -1,5 +1,6 @@
 """The FlashAttention adapter against fakes with the libraries' own signatures, which attend by the torch twins."""
 
+import inspect
 import itertools
 from typing import Any
 
@@ -37,85 +38,97 @@ def differences(ends: Tensor) -> list[int]:
     return [int(each) for each in ends.diff()]
 
 
+def bind(names: str, required: int, args: tuple[Any, ...], named: dict[str, Any]) -> dict[str, Any]:
+    """A call against a library's parameters, in their order; the first `required` have no default."""
+    parameters = [
+        inspect.Parameter(
+            name,
+            inspect.Parameter.POSITIONAL_OR_KEYWORD,
+            default=inspect.Parameter.empty if place < required else None,
+        )
+        for place, name in enumerate(names.split())
+    ]
+    return inspect.Signature(parameters).bind(*args, **named).arguments
+
+
 class Flash2:
     """flash-attn 2.x: `flash_attn_varlen_func` and `flash_attn_with_kvcache`."""
 
-    def varlen(
-        self, q: Tensor, k: Tensor, v: Tensor, cu_seqlens_q: Tensor, cu_seqlens_k: Tensor, max_seqlen_q: int,
-        max_seqlen_k: int, dropout_p: float = 0.0, softmax_scale: float | None = None, causal: bool = False,
-        window_size: tuple[int, int] = (-1, -1), softcap: float = 0.0, alibi_slopes: Tensor | None = None,
-        deterministic: bool = False, return_attn_probs: bool = False, block_table: Tensor | None = None,
-    ) -> Tensor:  # fmt: skip
-        assert causal and block_table is not None and softmax_scale is not None
-        assert {cu_seqlens_q.dtype, cu_seqlens_k.dtype, block_table.dtype} == {torch.int32} and k.shape[1] % 256 == 0
-        assert max_seqlen_q == max(differences(cu_seqlens_q)) and max_seqlen_k == max(differences(cu_seqlens_k))
-        kv_lens = differences(cu_seqlens_k)
-        window = back(window_size, -1)
-        return varlen(q, PagedKv(k, v), cu_seqlens_q, kv_lens, block_table, softmax_scale, window)
+    VARLEN = """
+        q k v cu_seqlens_q cu_seqlens_k max_seqlen_q max_seqlen_k dropout_p softmax_scale causal window_size softcap
+        alibi_slopes deterministic return_attn_probs block_table
+    """
+    WITH_KVCACHE = """
+        q k_cache v_cache k v rotary_cos rotary_sin cache_seqlens cache_batch_idx cache_leftpad block_table
+        softmax_scale causal window_size softcap rotary_interleaved alibi_slopes num_splits return_softmax_lse
+    """
 
-    def with_kvcache(
-        self, q: Tensor, k_cache: Tensor, v_cache: Tensor, k: Tensor | None = None, v: Tensor | None = None,
-        rotary_cos: Tensor | None = None, rotary_sin: Tensor | None = None, cache_seqlens: Tensor | None = None,
-        cache_batch_idx: Tensor | None = None, cache_leftpad: Tensor | None = None, block_table: Tensor | None = None,
-        softmax_scale: float | None = None, causal: bool = False, window_size: tuple[int, int] = (-1, -1),
-        softcap: float = 0.0, rotary_interleaved: bool = True, alibi_slopes: Tensor | None = None,
-        num_splits: int = 0, return_softmax_lse: bool = False,
-    ) -> Tensor:  # fmt: skip
-        assert q.dim() == 4 and q.shape[1] == 1 and block_table is not None and cache_seqlens is not None
-        assert softmax_scale is not None and {cache_seqlens.dtype, block_table.dtype} == {torch.int32}
+    def varlen(self, *args: Any, **named: Any) -> Tensor:
+        call = bind(self.VARLEN, 7, args, named)
+        query_ends, kv_ends, table = call["cu_seqlens_q"], call["cu_seqlens_k"], call["block_table"]
+        assert call["causal"] and call["k"].shape[1] % 256 == 0
+        assert {query_ends.dtype, kv_ends.dtype, table.dtype} == {torch.int32}
+        assert call["max_seqlen_q"] == max(differences(query_ends))
+        assert call["max_seqlen_k"] == max(differences(kv_ends))
+        window = back(call["window_size"], -1)
+        pages = PagedKv(call["k"], call["v"])
+        return varlen(call["q"], pages, query_ends, differences(kv_ends), table, call["softmax_scale"], window)
+
+    def with_kvcache(self, *args: Any, **named: Any) -> Tensor:
+        call = bind(self.WITH_KVCACHE, 3, args, named)
+        q, table, lens = call["q"], call["block_table"], call["cache_seqlens"]
+        assert q.dim() == 4 and q.shape[1] == 1 and {lens.dtype, table.dtype} == {torch.int32}
+        pages, window = PagedKv(call["k_cache"], call["v_cache"]), back(call["window_size"], -1)
         ends = torch.arange(len(q) + 1)
-        lens = cache_seqlens.tolist()
-        pages = PagedKv(k_cache, v_cache)
-        return varlen(q[:, 0], pages, ends, lens, block_table, softmax_scale, back(window_size, -1))[:, None]
+        return varlen(q[:, 0], pages, ends, lens.tolist(), table, call["softmax_scale"], window)[:, None]
 
 
 class Flash3:
     """flash_attn_interface: decodes and prompts through `flash_attn_with_kvcache`, which takes ragged queries."""
 
+    WITH_KVCACHE = """
+        q k_cache v_cache k v qv rotary_cos rotary_sin cache_seqlens cache_batch_idx cache_leftpad page_table
+        cu_seqlens_q cu_seqlens_k_new max_seqlen_q rotary_seqlens q_descale k_descale v_descale softmax_scale causal
+        window_size attention_chunk softcap rotary_interleaved scheduler_metadata num_splits pack_gqa sm_margin
+        return_softmax_lse
+    """
+
     def varlen(self, *_: Any, **__: Any) -> Tensor:
         raise AssertionError("generation 3 reads pages in the other call")
 
-    def with_kvcache(
-        self, q: Tensor, k_cache: Tensor, v_cache: Tensor, k: Tensor | None = None, v: Tensor | None = None,
-        qv: Tensor | None = None, rotary_cos: Tensor | None = None, rotary_sin: Tensor | None = None,
-        cache_seqlens: Tensor | None = None, cache_batch_idx: Tensor | None = None,
-        cache_leftpad: Tensor | None = None, page_table: Tensor | None = None, cu_seqlens_q: Tensor | None = None,
-        cu_seqlens_k_new: Tensor | None = None, max_seqlen_q: int | None = None,
-        rotary_seqlens: Tensor | None = None, q_descale: Tensor | None = None, k_descale: Tensor | None = None,
-        v_descale: Tensor | None = None, softmax_scale: float | None = None, causal: bool = False,
-        window_size: tuple[int, int] = (-1, -1), attention_chunk: int = 0, softcap: float = 0.0,
-        rotary_interleaved: bool = True, scheduler_metadata: Tensor | None = None, num_splits: int = 0,
-        pack_gqa: bool | None = None, sm_margin: int = 0, return_softmax_lse: bool = False,
-    ) -> Tensor:  # fmt: skip
-        assert page_table is not None and cache_seqlens is not None and softmax_scale is not None and causal
-        rows = q if cu_seqlens_q is not None else q[:, 0]
-        ends = cu_seqlens_q if cu_seqlens_q is not None else torch.arange(len(q) + 1)
-        pages, lens = PagedKv(k_cache, v_cache), cache_seqlens.tolist()
-        out = varlen(rows, pages, ends, lens, page_table, softmax_scale, back(window_size, -1))
-        return out if cu_seqlens_q is not None else out[:, None]
+    def with_kvcache(self, *args: Any, **named: Any) -> Tensor:
+        call = bind(self.WITH_KVCACHE, 3, args, named)
+        q, ends = call["q"], call.get("cu_seqlens_q")
+        assert call["causal"]
+        rows = q if ends is not None else q[:, 0]
+        pages, lens = PagedKv(call["k_cache"], call["v_cache"]), call["cache_seqlens"].tolist()
+        window = back(call["window_size"], -1)
+        starts = ends if ends is not None else torch.arange(len(q) + 1)
+        out = varlen(rows, pages, starts, lens, call["page_table"], call["softmax_scale"], window)
+        return out if ends is not None else out[:, None]
 
 
 class Flash4:
     """flash_attn.cute: returns the log-sum-exp, too; on Hopper it reads no pages."""
 
+    VARLEN = """
+        q k v cu_seqlens_q cu_seqlens_k seqused_q seqused_k page_table softmax_scale causal window_size
+    """
     with_kvcache = None
 
-    def varlen(
-        self, q: Tensor, k: Tensor, v: Tensor, cu_seqlens_q: Tensor | None = None, cu_seqlens_k: Tensor | None = None,
-        seqused_q: Tensor | None = None, seqused_k: Tensor | None = None, page_table: Tensor | None = None,
-        softmax_scale: float | None = None, causal: bool = False,
-        window_size: tuple[int | None, int | None] = (None, None),
-    ) -> tuple[Tensor, Tensor | None]:  # fmt: skip
-        assert causal and cu_seqlens_q is not None and cu_seqlens_k is not None and softmax_scale is not None
-        assert k.dim() == 3 and k.shape[0] == int(cu_seqlens_k[-1])
-        lens = differences(cu_seqlens_k)
+    def varlen(self, *args: Any, **named: Any) -> tuple[Tensor, Tensor | None]:
+        call = bind(self.VARLEN, 3, args, named)
+        k, v, ends = call["k"], call["v"], call["cu_seqlens_k"]
+        assert call["causal"] and k.dim() == 3 and k.shape[0] == int(ends[-1])
+        lens = differences(ends)
         wide = torch.zeros(len(lens), max(lens), *k.shape[1:])
         pages = PagedKv(wide, wide.clone())
-        for index, (start, length) in enumerate(zip(cu_seqlens_k.tolist(), lens, strict=False)):
+        for index, (start, length) in enumerate(zip(ends.tolist(), lens, strict=False)):
             pages.k_PBKD[index, :length] = k[start : start + length]
             pages.v_PBKD[index, :length] = v[start : start + length]
         table = torch.arange(len(lens), dtype=torch.int32)[:, None]
-        return varlen(q, pages, cu_seqlens_q, lens, table, softmax_scale, back(window_size, None)), None
+        window = back(call["window_size"], None)
+        return varlen(call["q"], pages, call["cu_seqlens_q"], lens, table, call["softmax_scale"], window), None
 
 
 FAKES: dict[int, Any] = {2: Flash2(), 3: Flash3(), 4: Flash4()}
