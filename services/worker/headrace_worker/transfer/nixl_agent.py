@@ -14,12 +14,12 @@ import json
 import secrets
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
 
-from headrace_worker.transfer.image import ImageRef
+from headrace_worker.transfer.image import ImageRef, PageImage
 from headrace_worker.transfer.pages import Extent, PoolImages, check, checksum
 from headrace_worker.transfer.shape import WORD_BYTES, Expired, HandOffError
 from headrace_worker.transfer.transport import LONGEST_S, Carried, Lease, SourceEnd, TargetEnd, Transport
@@ -134,30 +134,35 @@ class NixlTarget(TargetEnd):
 
     def _runs(self, layer: int, source_pages: Sequence[int], pages: Sequence[int]) -> list[Run]:
         """Contiguous stretches of a layer that both sides have: whole pages, or the shared heads of each token."""
-        assert self._remote is not None, "opened"
-        runs: list[Run] = []
-        head_bytes = self.images.shape.head_words * WORD_BYTES
-        for at, theirs in self._remote.images:
-            for image in self.images.of_layer(layer):
-                ours = image.ref
-                if layer not in theirs.shard.layers:
-                    continue
-                first = max(theirs.shard.first_head, ours.shard.first_head)
-                last = min(
-                    theirs.shard.first_head + theirs.shard.num_heads, ours.shard.first_head + ours.shard.num_heads
+        shape, runs = self.images.shape, list[Run]()
+        for at, theirs, image, first, last in self._shared(layer):
+            whole = theirs.shard.num_heads == image.ref.shard.num_heads
+            tokens = range(1 if whole else shape.page_tokens)
+            size = (last - first) * shape.head_words * WORD_BYTES * (shape.page_tokens if whole else 1)
+            runs += [
+                (
+                    at + _offset(theirs, (layer, kv, source, token, first)),
+                    image.address + _offset(image.ref, (layer, kv, target, token, first)),
+                    size,
                 )
-                if first >= last:
-                    continue
-                whole = theirs.shard.num_heads == ours.shard.num_heads
-                tokens = 1 if whole else self.images.shape.page_tokens
-                size = (last - first) * head_bytes * (self.images.shape.page_tokens if whole else 1)
-                for kv in range(2):
-                    for source, target in zip(source_pages, pages, strict=True):
-                        for token in range(tokens):
-                            there = at + _offset(theirs, (layer, kv, source, token, first))
-                            here = image.address + _offset(ours, (layer, kv, target, token, first))
-                            runs.append((there, here, size))
+                for kv in range(2)
+                for source, target in zip(source_pages, pages, strict=True)
+                for token in tokens
+            ]
         return runs
+
+    def _shared(self, layer: int) -> Iterator[tuple[int, ImageRef, PageImage, int, int]]:
+        """Pairs of images with heads in common: address of theirs, theirs, ours, first common head, end of them."""
+        assert self._remote is not None, "opened"
+        for at, theirs in self._remote.images:
+            if layer not in theirs.shard.layers:
+                continue
+            for image in self.images.of_layer(layer):
+                there, here = theirs.shard, image.ref.shard
+                first = max(there.first_head, here.first_head)
+                last = min(there.first_head + there.num_heads, here.first_head + here.num_heads)
+                if first < last:
+                    yield at, theirs, image, first, last
 
     def _read(self, runs: list[Run]) -> None:
         """Waits for its end. One that takes too long is released, which ends its operations, before this raises."""

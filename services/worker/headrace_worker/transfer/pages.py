@@ -71,23 +71,21 @@ class PoolImages:
 
     def gather(self, layers: range, pages: Sequence[int]) -> tuple[memoryview, Sums]:
         """The payload of these layers and pages (by their numbers in this pool), and its sums."""
-        shape, index = self.shape, np.asarray(pages, np.intp)
+        shape = self.shape
         dims = (2, len(pages), shape.page_tokens, shape.num_kv_heads, shape.head_words)
         out: Words = np.empty((len(layers), *dims), np.uint64)
         sums: Sums = np.empty((len(layers), *dims[:3]), np.uint64)
         for place, layer in enumerate(layers):
             for image in self.readable(layer):
                 words = image.words[layer - image.ref.shard.first_layer]
-                if image.ref.shard.num_heads == shape.num_kv_heads:
-                    np.take(words, index, axis=1, out=out[place])
-                else:
-                    out[place][..., image.ref.shard.heads, :] = words[:, index]
+                for at, (page, count) in stretches(pages):
+                    out[place, :, at : at + count, :, image.ref.shard.heads] = words[:, page : page + count]
             sums[place] = _sum_tokens(out[place])
         return out.reshape(-1).view(np.uint8).data, sums
 
     def spread(self, payload: bytes | memoryview, layers: range, pages: Sequence[int]) -> Sums:
         """Writes a payload to these pages; returns its sums. Raises CorruptGroup if its length is wrong."""
-        shape, index = self.shape, np.asarray(pages, np.intp)
+        shape = self.shape
         expected = self.payload_bytes(len(layers), len(pages))
         if len(payload) != expected:
             raise CorruptGroup(f"a group has {len(payload)} bytes where {expected} were expected")
@@ -97,20 +95,32 @@ class PoolImages:
         for place, layer in enumerate(layers):
             for image in self.of_layer(layer):
                 target = image.words[layer - image.ref.shard.first_layer]
-                target[:, index] = words[place][..., image.ref.shard.heads, :]
+                for at, (page, count) in stretches(pages):
+                    target[:, page : page + count] = words[place, :, at : at + count, :, image.ref.shard.heads]
             sums[place] = _sum_tokens(words[place])
         return sums
 
     def sums(self, layers: range, pages: Sequence[int]) -> Sums:
         """Sums of what these pages hold now."""
-        index = np.asarray(pages, np.intp)
         sums: Sums = np.zeros((len(layers), 2, len(pages), self.shape.page_tokens), np.uint64)
         for place, layer in enumerate(layers):
             for image in self.readable(layer):
                 words = image.words[layer - image.ref.shard.first_layer]
-                for at, page in enumerate(index):
-                    sums[place, :, at] += _sum_tokens(words[:, page])
+                for at, (page, count) in stretches(pages):
+                    sums[place, :, at : at + count] += _sum_tokens(words[:, page : page + count])
         return sums
+
+
+def stretches(pages: Sequence[int]) -> list[tuple[int, tuple[int, int]]]:
+    """Runs of consecutive numbers: (place in `pages`, (first number, count)). Pools hand out pages in such runs."""
+    found: list[tuple[int, tuple[int, int]]] = []
+    for at, page in enumerate(pages):
+        if found and sum(found[-1][1]) == page:
+            start, (first, count) = found[-1]
+            found[-1] = start, (first, count + 1)
+        else:
+            found.append((at, (page, 1)))
+    return found
 
 
 def _sum_tokens(words: Words) -> Sums:

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from headrace_worker.transfer.image import ImageRef, PageImage
-from headrace_worker.transfer.pages import Extent, PoolImages, check, checksum
+from headrace_worker.transfer.pages import Extent, PoolImages, check, checksum, stretches
 from headrace_worker.transfer.shape import Expired, HandOffError
 from headrace_worker.transfer.transport import Carried, Lease, SourceEnd, TargetEnd, Transport
 
@@ -53,12 +53,14 @@ class SharedMemoryTarget(TargetEnd):
         if len(source_pages) != len(pages) or not all(0 < page < theirs.num_pages for page in source_pages):
             raise HandOffError("a group names pages that the other side does not have")
         self._check_lease(theirs)
-        sources, targets = np.asarray(source_pages, np.intp), np.asarray(pages, np.intp)
+        parts = []
         for layer in extent.layers:
             for source in theirs.readable(layer):
                 for target in self.images.of_layer(layer):
-                    _copy_layer(layer, (source, sources), (target, targets))
-        sums = self.images.sums(extent.layers, pages)
+                    _copy_layer(layer, (source, source_pages), (target, pages))
+            # While the layer is in the cache.
+            parts.append(self.images.sums(range(layer, layer + 1), pages))
+        sums = np.concatenate(parts)
         self._check_lease(theirs)
         check(extent, sums, carried.checksum)
 
@@ -70,7 +72,7 @@ class SharedMemoryTarget(TargetEnd):
             raise Expired("the lease of the source pages has ended")
 
 
-_Side = tuple[PageImage, "np.typing.NDArray[np.intp]"]
+_Side = tuple[PageImage, Sequence[int]]
 
 
 def _copy_layer(layer: int, source: _Side, target: _Side) -> None:
@@ -81,16 +83,11 @@ def _copy_layer(layer: int, source: _Side, target: _Side) -> None:
     last = min(there.first_head + there.num_heads, here.first_head + here.num_heads)
     if first >= last:
         return
-    read = theirs.words[layer - there.first_layer]
-    write = ours.words[layer - here.first_layer]
-    if there.num_heads == here.num_heads:
-        for to, at in zip(targets, sources, strict=True):
-            write[:, to] = read[:, at]
-        return
-    from_heads = slice(first - there.first_head, last - there.first_head)
-    to_heads = slice(first - here.first_head, last - here.first_head)
-    for to, at in zip(targets, sources, strict=True):
-        write[:, to, :, to_heads] = read[:, at, :, from_heads]
+    read = theirs.words[layer - there.first_layer][..., first - there.first_head : last - there.first_head, :]
+    write = ours.words[layer - here.first_layer][..., first - here.first_head : last - here.first_head, :]
+    for at, (page, count) in stretches(targets):
+        for start, (first_source, num) in stretches(sources[at : at + count]):
+            write[:, page + start : page + start + num] = read[:, first_source : first_source + num]
 
 
 class SharedMemoryTransport(Transport):
