@@ -84,6 +84,21 @@ def _start(directory: Path, role: str, *flags: str) -> subprocess.Popen[bytes]:
         return subprocess.Popen([*command, *flags], stdout=output, stderr=output)
 
 
+@contextlib.asynccontextmanager
+async def standing_source(num_pages: int) -> AsyncIterator[Running]:
+    """Hand-offs of pages that are always ready, from a process of their own."""
+    command = (sys.executable, "-m", "benchmarks.split_source", str(num_pages))
+    process = await asyncio.create_subprocess_exec(*command, stdout=subprocess.PIPE)
+    try:
+        assert process.stdout is not None
+        target = (await process.stdout.readline()).decode().strip()
+        described = worker_pb2.Description(replica=response_pb2.ReplicaRef(id="source", epoch="bench"))
+        yield Running(target, described, None)
+    finally:
+        process.kill()
+        await process.wait()
+
+
 class _Answer:
     """What one Submit brought."""
 
