@@ -29,8 +29,6 @@ from headrace_worker.transfer.source_lease import SourceLease
 from headrace_worker.transfer.transport import LONGEST_S, Carried, Lease, SourceEnd
 from headrace_worker.transfer.transports import make_transport
 
-PART_BYTES = 4 * 1024 * 1024
-
 
 class Part(NamedTuple):
     """A group that can travel: what of the prompt it is, and the numbers of its pages in this pool."""
@@ -48,6 +46,7 @@ class Source:
     lease: SourceLease
     place: Lease
     end: SourceEnd
+    part_bytes: int
     parts: deque[Part] = field(default_factory=deque)
     num_layers_sent: int = 0
     computed: bool = False
@@ -104,9 +103,9 @@ class Sources:
         end = self._end(transport)
         now = self._clock()
         place = Lease(self._free_slots.popleft(), next(self._generations))
-        one_sided = make_transport(transport).one_sided
-        lease = SourceLease(place.generation, now, lease_s, one_sided=one_sided, longest_s=LONGEST_S)
-        source = Source(request.handle, transfer_id, lease, place, end)
+        way = make_transport(transport)
+        lease = SourceLease(place.generation, now, lease_s, one_sided=way.one_sided, longest_s=LONGEST_S)
+        source = Source(request.handle, transfer_id, lease, place, end, way.part_bytes)
         self._sources[request.handle] = source
         self._num_begun += 1
         self._write_word(source)
@@ -153,7 +152,7 @@ class Sources:
                 continue
             if export.pages:
                 whole = Extent(ready.first_layer, num_layers, export.first_page, len(export.pages))
-                source.parts.extend(_split(whole, export.pages, shape.page_bytes))
+                source.parts.extend(_split(whole, export.pages, shape.page_bytes, source.part_bytes))
             if export.is_last and ready.end_layer == shape.num_layers:
                 source.computed = True
             source.changed.set()
@@ -207,11 +206,11 @@ class Sources:
             self._send(EndTransfer(source.handle))
 
 
-def _split(whole: Extent, pages: tuple[int, ...], page_bytes: int) -> list[Part]:
-    """Groups of about PART_BYTES: whole layers if they are small, some pages of one layer if not."""
+def _split(whole: Extent, pages: tuple[int, ...], page_bytes: int, part_bytes: int) -> list[Part]:
+    """Groups of about `part_bytes`: whole layers if they are small, some pages of one layer if not."""
     layer_bytes = page_bytes * len(pages)
-    num_layers = max(1, PART_BYTES // layer_bytes)
-    num_pages = len(pages) if layer_bytes <= PART_BYTES else max(1, PART_BYTES // page_bytes)
+    num_layers = max(1, part_bytes // layer_bytes)
+    num_pages = len(pages) if layer_bytes <= part_bytes else max(1, part_bytes // page_bytes)
     parts = []
     for layer in range(whole.first_layer, whole.first_layer + whole.num_layers, num_layers):
         count = min(num_layers, whole.layers.stop - layer)

@@ -31,6 +31,8 @@ class InlineTarget(TargetEnd):
 class InlineTransport(Transport):
     name = "grpc"
     one_sided = False
+    # A payload is copied several times on its way: from a cache, if it fits in one.
+    part_bytes = 1024 * 1024
 
     def source(self, images: PoolImages) -> SourceEnd:
         return InlineSource(images)

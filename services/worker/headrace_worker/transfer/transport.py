@@ -70,10 +70,14 @@ class TargetEnd(ABC):
 
 
 class Transport(ABC):
-    """One way to travel. `one_sided`: the reader reads by itself, so the source must wait for it."""
+    """One way to travel. `one_sided`: the reader reads by itself, so the source must wait for it.
+
+    `part_bytes`: how much of a group is worth one message.
+    """
 
     name: str
     one_sided: bool
+    part_bytes: int = 8 * 1024 * 1024
 
     @abstractmethod
     def source(self, images: PoolImages) -> SourceEnd:
