@@ -1,6 +1,7 @@
 """The autoscaler at work on a virtual clock: real ledger, book, board and foreman, processes played by a table."""
 
 from dataclasses import dataclass, field
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -185,6 +186,26 @@ async def test_b152_a_loading_replica_is_dropped_first_and_hinders_nobody(scene:
     scene.wait(200)
     assert scene.sizes[-1] == 5
     assert "scripted-5" not in scene.launcher.replicas
+
+
+async def test_b153_a_burst_shorter_than_its_start_up_moves_the_pool_once_up_and_once_down(scene: Scene) -> None:
+    """120 -> 360 requests per second for a minute, ten tokens each, while a replica takes 90 s to start."""
+    temper = "{capacity: 600, utilization: 1.0, down_after_s: 120, forecast: 0}"
+    scene.ledger.apply(scripted(min=0, max=8, scaling=temper), "")
+    scene.load = 1200
+    scene.wait(20)
+    assert scene.sizes[-1] == 2
+    scene.start_up_s, before = 90.0, len(scene.sizes)
+    scene.load = 3600
+    scene.wait(60)
+    scene.load = 1200
+    scene.wait(400)
+    course = scene.sizes[before:]
+    changes = [later - earlier for earlier, later in pairwise(course) if later != earlier]
+    assert changes == sorted(changes, reverse=True), "first up, then down"
+    assert (max(course), course[-1], len(scene.launcher.starts)) == (6, 2, 6)
+    stopped_at = next(at for at, (earlier, later) in enumerate(pairwise(course)) if later < earlier)
+    assert stopped_at > 60 + 90, "all had served before one was stopped"
 
 
 async def test_b155_one_that_loads_longer_than_the_idle_time_becomes_ready(scene: Scene) -> None:
