@@ -4,10 +4,10 @@ from collections import Counter
 from typing import Any
 
 from headrace.v1 import fleet_pb2, fleet_pb2_grpc
-from headrace_kit import telemetry
 from headrace_gateway.renewals import Renewals
 from headrace_gateway.sessions import Sessions
 from headrace_gateway.settler import Settler
+from headrace_kit import telemetry
 
 
 class Books:

@@ -327,7 +327,9 @@ class Session:
 
     def _acknowledge(self, output: outputs.Ack) -> None:
         traced = self._trace.is_kept and not self._trace.attempt(output.attempt).is_told
-        self._links[output.attempt].acknowledge(self.response_id, output.attempt, traced=traced)
+        self._links[output.attempt].acknowledge(
+            self.response_id, output.attempt, traced=traced, num_settled=output.num_settled
+        )
 
 
 def _numbered(event: ClientEvent, number: int) -> ClientEvent:

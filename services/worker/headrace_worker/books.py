@@ -20,6 +20,8 @@ class Books:
         self._num_reported = self._num_in_finals = self._num_imbalances = 0
         # Tokens of acknowledged attempts by the epoch that they were decided for.
         self._handed_over: OrderedDict[str, int] = OrderedDict()
+        # Of the same attempts, tokens of finals that came after the settlement: their client had left early.
+        self._too_late = Counter[str]()
 
     def submitted(self) -> None:
         self._num_submitted += 1
@@ -36,14 +38,17 @@ class Books:
         self._num_reported += final.num_late_tokens
         self._num_in_finals += final.num_generated_tokens
 
-    def acknowledged(self, attempt: Attempt) -> None:
-        """Its finals arrived: from now on they are the gateway's to settle."""
+    def acknowledged(self, attempt: Attempt, num_settled: int | None = None) -> None:
+        """Its finals arrived: they are the gateway's to settle, or only `num_settled` tokens of them were in time."""
         self._num_acknowledged += 1
         epoch = attempt.submit.replica_epoch
         generated = sum(final.num_generated_tokens for final in attempt.finals)
-        self._handed_over[epoch] = self._handed_over.get(epoch, 0) + generated
+        settled = generated if num_settled is None else min(generated, num_settled)
+        self._handed_over[epoch] = self._handed_over.get(epoch, 0) + settled
+        self._too_late[epoch] += generated - settled
         if len(self._handed_over) > _KEPT_EPOCHS:
-            self._handed_over.popitem(last=False)
+            oldest, _ = self._handed_over.popitem(last=False)
+            del self._too_late[oldest]
 
     def dropped(self) -> None:
         """An orphan that nobody came for."""
@@ -75,6 +80,7 @@ class Books:
                 replica=response_pb2.ReplicaRef(id=replica.id, epoch=epoch),
                 num_generated_tokens=self._handed_over.get(epoch, 0),
                 num_kept_tokens=kept_tokens[epoch],
+                num_discarded_tokens=self._too_late[epoch],
             )
             for epoch in {replica.epoch, *self._handed_over, *kept_tokens}
         ]

@@ -102,7 +102,7 @@ class Dispatch:
         for ref in ack.attempts:
             attempt = self.attempts.find(ref.response_id, ref.attempt)
             if attempt is not None and attempt.ended and attempt.mailbox in (mailbox, None):
-                self.books.acknowledged(attempt)
+                self.books.acknowledged(attempt, ref.num_settled_tokens if ref.HasField("num_settled_tokens") else None)
                 if ref.traced:
                     self._let_spans_go(attempt)
                 self._forget(attempt)

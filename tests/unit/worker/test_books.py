@@ -112,6 +112,16 @@ def test_every_way_out_balances() -> None:
     assert (bench.broken(), bench.handed_over()) == ([], 5)
 
 
+def test_tokens_that_came_after_the_settlement_are_told_apart() -> None:
+    bench = Bench()
+    bench.run(1)
+    late = worker_pb2.AttemptRef(response_id="r1", attempt=1, num_settled_tokens=1)
+    bench.dispatch.ack(bench.mailbox, worker_pb2.Ack(attempts=[late]))
+    report = bench.dispatch.books.report(bench.replica.ref, bench.replica.load, bench.dispatch.attempts)
+    [tokens] = report.tokens
+    assert (tokens.num_generated_tokens, tokens.num_discarded_tokens, bench.broken()) == (1, 3, [])
+
+
 def _lose_an_attempt(bench: Bench) -> None:
     attempt = bench.dispatch.attempts.find("r1", 1)
     assert attempt is not None

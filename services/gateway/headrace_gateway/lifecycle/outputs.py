@@ -158,9 +158,13 @@ class Cancel:
 
 @dataclass(frozen=True, slots=True)
 class Ack:
-    """The finals of this attempt are in the books: the worker may forget them."""
+    """The finals of this attempt are in the books: the worker may forget them.
+
+    A final that comes after the settlement is in no books: `num_settled` tokens of the attempt are all that are.
+    """
 
     attempt: int
+    num_settled: int | None = None
 
 
 ClientEvent = Created | Delta | ChoiceFinished | Terminal

@@ -75,14 +75,16 @@ class WorkerLink:
         if not self.closed:
             self._commands.put_nowait(pb.Command(cancel=cancel))
 
-    def acknowledge(self, response_id: str, attempt: int, *, traced: bool) -> None:
-        """The finals of an attempt are in the books; `traced`: its spans are wanted."""
+    def acknowledge(self, response_id: str, attempt: int, *, traced: bool, num_settled: int | None = None) -> None:
+        """The finals of an attempt are in the books, or only so many of its tokens; `traced`: its spans are wanted."""
         if self.closed:
             return
         if self._unsent_ack is None:
             self._unsent_ack = pb.Command()
             self._commands.put_nowait(self._unsent_ack)
-        self._unsent_ack.ack.attempts.add(response_id=response_id, attempt=attempt, traced=traced)
+        self._unsent_ack.ack.attempts.add(
+            response_id=response_id, attempt=attempt, traced=traced, num_settled_tokens=num_settled
+        )
 
     async def run(self, frame_timeout_s: float) -> None:
         """Reads until the stream ends, breaks or falls silent; then every attempt on it is lost."""

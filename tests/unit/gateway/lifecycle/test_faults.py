@@ -119,7 +119,7 @@ def test_a_cancel_before_created_cancels_the_attempt_and_charges_nothing() -> No
     drive.feed(ClientGone("client"), Accepted(1), Tokens(1, 0, 1, "x", 1), ChoiceFinal(1, 0, "cancelled", "client", 1))
     assert drive.refusal.reason == "client" and drive.of(Created) == []
     assert drive.of(Cancel) == [Cancel(1, -1, "client", None)]
-    assert drive.settlement.kind == "refused" and drive.of(Ack) == [Ack(1)]
+    assert drive.settlement.kind == "refused" and drive.of(Ack) == [Ack(1, num_settled=0)]
 
 
 # ---- after created ---------------------------------------------------------------------------------------------------
