@@ -153,7 +153,7 @@ def test_pages_of_an_aborted_hand_off_are_not_given_out_before_its_write_has_end
     pair.target.cancel(first)
     transfer.pull.abort("client")
     pair.settle()
-    second = pair.submit([9] * 60, 4)
+    second = pair.target.submit([9] * 60, 4)
     for _ in range(20):
         pair.target.step()
         pair.target.check()
