@@ -16,6 +16,8 @@ PICKLES: Mapping[str, str] = {
     "services/worker/headrace_worker/wire.py": "between a worker and its engine's process",
     "services/worker/headrace_worker/execution/compile_trial.py": "between an engine and its trier of grammars",
     "services/worker/headrace_worker/execution/trial_process.py": "the other end of that",
+    "services/worker/headrace_worker/execution/ranks.py": "between the first rank of a group and the others",
+    "services/worker/headrace_worker/execution/rank.py": "the other end of that",
 }
 UNPICKLERS = {"pickle", "cPickle", "dill", "cloudpickle", "shelve", "marshal", "joblib"}
 
