@@ -1,21 +1,29 @@
 """Replicas on a real Ray cluster of several nodes: the contract of launchers, placement, and the loss of a node."""
 
+from __future__ import annotations
+
+import importlib.util
 from collections.abc import AsyncIterator, Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import psutil
 import pytest
 
-pytest.importorskip("ray", reason="ray is not installed: make test-slow installs it")
-
 from headrace_controlplane.launcher.ray_cluster import RayLauncher
 from tests.integration.control_processes import Site, eventually
-from tests.integration.ray_nodes import RayNodes, RayPlace
 from tests.launchers import LauncherContract, only, spec, until
 
-# Ray's own warnings, in this process, are not ours.
-pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore")]
+if TYPE_CHECKING:
+    from tests.integration.ray_nodes import RayNodes, RayPlace
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(importlib.util.find_spec("ray") is None, reason="ray is not here: make test-slow installs it"),
+    # Ray's own warnings, in this process, are not ours.
+    pytest.mark.filterwarnings("ignore"),
+]
 FLEET = """
 models: {scripted: {source: scripted}}
 pools: {scripted: {model: scripted, engine: scripted, num_pages: 64, min: 1, launcher: ray}}
@@ -25,6 +33,9 @@ rollout: {drain_s: 1}
 
 @pytest.fixture(scope="module")
 def nodes() -> Iterator[RayNodes]:
+    # It takes seconds to import, also for those who only collect tests.
+    from tests.integration.ray_nodes import RayNodes
+
     made = RayNodes(num_nodes=2)
     yield made
     made.close()
@@ -32,6 +43,8 @@ def nodes() -> Iterator[RayNodes]:
 
 @pytest.fixture
 def place(nodes: RayNodes, tmp_path: Path) -> Iterator[RayPlace]:
+    from tests.integration.ray_nodes import RayPlace
+
     made = RayPlace(nodes, tmp_path)
     yield made
     made.close()
