@@ -17,7 +17,7 @@ from headrace_worker.transfer.nixl_agent import why_not
 
 from .worker_process import Client, Worker, eventually, pack, script, worker
 
-TRANSPORTS = ["grpc", "shared_memory", "nixl"]
+TRANSPORTS = ["grpc", "shared_memory", pytest.param("nixl", marks=pytest.mark.slow)]
 
 
 @contextlib.asynccontextmanager
@@ -74,6 +74,7 @@ async def test_prompts_are_handed_off_and_draw_what_one_replica_draws(tmp_path: 
         assert rows["hand-offs from here = acknowledged + aborted + under way"] == 5
 
 
+@pytest.mark.slow
 async def test_a_second_prompt_with_the_same_beginning_pulls_only_the_rest(tmp_path: Path) -> None:
     async with pair(tmp_path) as (prefill, look, _, client):
         await client.final(await client.submit(long_script(1, "a"), prefill=ref(prefill, look)))
@@ -83,6 +84,7 @@ async def test_a_second_prompt_with_the_same_beginning_pulls_only_the_rest(tmp_p
         await balanced(client)
 
 
+@pytest.mark.slow
 async def test_short_prompts_stay_here(tmp_path: Path) -> None:
     async with pair(tmp_path) as (prefill, look, _, client):
         await client.final(await client.submit(script("a"), prefill=ref(prefill, look)))
@@ -125,6 +127,7 @@ async def test_a_cancel_while_pages_are_awaited_frees_both_sides(tmp_path: Path)
         await balanced(look)
 
 
+@pytest.mark.slow
 async def test_a_dead_decode_replica_leaves_nothing_behind_at_the_prefill_replica(tmp_path: Path) -> None:
     async with pair(tmp_path) as (prefill, look, decode, client):
         os.kill(prefill.engine_pid(), signal.SIGSTOP)
@@ -139,7 +142,8 @@ async def test_a_dead_decode_replica_leaves_nothing_behind_at_the_prefill_replic
 def start_of(prompt: bytes, look: Client, described: worker_pb2.Description, **fields: Any) -> worker_pb2.PullCommand:
     layout = worker_pb2.KvLayout(num_layers=1, num_kv_heads=1, head_dim=1, dtype="none", page_tokens=16, tp=1)
     facts = {"replica_epoch": look.epoch, "prompt_ids": prompt, "kv_context": described.kv_context}
-    start = worker_pb2.PullStart(**({"layout": layout, "lease_ms": 1000, **facts} | fields))
+    whole: dict[str, Any] = {"layout": layout, "lease_ms": 1000, **facts} | fields
+    start = worker_pb2.PullStart(**whole)
     return worker_pb2.PullCommand(transfer_id="t1", start=start)
 
 
@@ -155,21 +159,21 @@ async def pull(channel: Any, command: worker_pb2.PullCommand) -> tuple[Any, list
     return call, groups
 
 
-@pytest.mark.parametrize(
-    "fields",
-    [
-        {"replica_epoch": "other"},
-        {"kv_context": b"other"},
-        {"from_token": 5},
-        {"prompt_ids": b"abc"},
-        {"transport": "pigeon"},
-        {"layout": worker_pb2.KvLayout(num_layers=2, num_kv_heads=1, head_dim=1, dtype="none", page_tokens=16)},
-    ],
-)
-async def test_a_pull_that_does_not_fit_is_refused_in_words(prefill_alone: Any, fields: dict[str, Any]) -> None:
+MISFITS: list[dict[str, Any]] = [
+    {"replica_epoch": "other"},
+    {"kv_context": b"other"},
+    {"from_token": 5},
+    {"prompt_ids": b"abc"},
+    {"transport": "pigeon"},
+    {"layout": worker_pb2.KvLayout(num_layers=2, num_kv_heads=1, head_dim=1, dtype="none", page_tokens=16)},
+]
+
+
+async def test_a_pull_that_does_not_fit_is_refused_in_words(prefill_alone: Any) -> None:
     look, described = prefill_alone
-    _, groups = await pull(look.channel, start_of(pack([1] * 40), look, described, **fields))
-    assert [group.error for group in groups] == ["prefill_lost"]
+    for fields in MISFITS:
+        _, groups = await pull(look.channel, start_of(pack([1] * 40), look, described, **fields))
+        assert [group.error for group in groups] == ["prefill_lost"], fields
 
 
 @pytest.fixture
@@ -189,6 +193,7 @@ async def test_pages_stay_in_quarantine_until_the_lease_ends_and_then_serve_othe
     await balanced(look)
 
 
+@pytest.mark.slow
 async def test_a_renewed_lease_lasts_and_an_ack_frees_at_once(prefill_alone: Any) -> None:
     look, described = prefill_alone
     call, groups = await pull(look.channel, start_of(pack([7] * 100), look, described))

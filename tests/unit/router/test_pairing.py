@@ -1,5 +1,7 @@
 """When a prompt is prefilled elsewhere, and by whom; break-even by the formula itself."""
 
+from typing import Any
+
 import pytest
 
 from headrace_router.pairing import Link, break_even_tokens, interference_s, pair
@@ -41,7 +43,7 @@ def test_what_only_adds_to_steps_counts_and_for_every_stream() -> None:
     ],
 )
 def test_short_mostly_cached_and_undisturbing_prompts_stay_whole(
-    num_prompt: int, facts: dict[str, object], reason: str
+    num_prompt: int, facts: dict[str, Any], reason: str
 ) -> None:
     chosen = pair(ask(num_prompt), view(**facts), [view("p", "prefill")], LINK)
     assert chosen.prefill is None

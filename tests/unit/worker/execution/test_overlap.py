@@ -5,14 +5,17 @@ from __future__ import annotations
 from array import array
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 
 from headrace_worker.config import ConfigError, WorkerConfig
+from headrace_worker.execution.runner import Ran
 from headrace_worker.execution.torch_runner import TorchRunner
 from headrace_worker.scheduling.cancel import Cancel
 from headrace_worker.scheduling.events import Tokens
+from headrace_worker.scheduling.plan import Plan
 from headrace_worker.scheduling.request import Request, SamplingParams
 from tests.unit.worker.execution.engine_bench import EngineBench, load
 from tests.unit.worker.models.tiny import VOCAB_SIZE, write_tiny
@@ -84,8 +87,17 @@ def test_the_next_step_is_launched_before_the_one_before_is_collected(
     moves: list[str] = []
     runner = runners[1]
     launch, collect = runner.launch, runner.collect
-    monkeypatch.setattr(runner, "launch", lambda plan: (moves.append(f"launch {plan.step}"), launch(plan))[1])
-    monkeypatch.setattr(runner, "collect", lambda: (moves.append("collect"), collect())[1])
+
+    def noted_launch(plan: Plan) -> None:
+        moves.append(f"launch {plan.step}")
+        launch(plan)
+
+    def noted_collect() -> Ran:
+        moves.append("collect")
+        return collect()
+
+    monkeypatch.setattr(runner, "launch", noted_launch)
+    monkeypatch.setattr(runner, "collect", noted_collect)
     bench = EngineBench(runner)
     bench.submit(prompt(12), 4)
     bench.run()
@@ -118,7 +130,7 @@ def test_a_cancel_takes_effect_by_the_second_step(runners: tuple[TorchRunner, To
 @pytest.mark.parametrize("which", [0, 1], ids=["plain", "overlapped"])
 def test_preempted_requests_continue_where_they_were(runners: tuple[TorchRunner, TorchRunner], which: int) -> None:
     """The statistical class on a real model: prompt and output are computed again, and nothing is drawn twice."""
-    kinds = (
+    kinds: tuple[dict[str, Any], ...] = (
         {"temperature": 0.0},
         {"temperature": 0.9, "seed": 3},
         {"temperature": 0.9, "seed": 4, "frequency_penalty": 0.8, "repetition_penalty": 1.2},

@@ -184,7 +184,7 @@ def test_after_a_preemption_there_is_no_second_acceptance_and_no_progress() -> N
     events: list[object] = []
     driver = make_driver(max_running=1, max_chunk_tokens=16)
     note = driver.note
-    driver.note = lambda some: (events.extend(some), note(some))[1]  # type: ignore[method-assign, func-returns-value]
+    driver.note = lambda some: (events.extend(some), note(some))[1]  # type: ignore[method-assign, assignment, func-returns-value]
     teach(driver, 16)
     driver.submit(40, 6, statistical=True, priority=1)
     for _ in range(4):
