@@ -147,7 +147,7 @@ def test_preempted_requests_continue_where_they_were(runners: tuple[TorchRunner,
     handles = []
     for salt, kind in enumerate(kinds):
         handle = 100 + salt
-        sampling = SamplingParams(ignore_eos=True, **kind)  # type: ignore[arg-type]
+        sampling = SamplingParams(ignore_eos=True, **kind)
         ids = array("I", prompt(30, salt))
         bench.engine.submit(Request(handle, f"r{handle}", 1, ids, 90, sampling=sampling, statistical=True))
         handles.append(handle)
