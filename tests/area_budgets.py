@@ -19,7 +19,7 @@ BUDGETS_S: Mapping[str, float] = {
     "policy": 100,
     "operations": 50,
     "simulator": 50,
-    "split": 40,
+    "split": 60,
     "deployment": 60,
 }
 
@@ -49,6 +49,8 @@ AREA_OF_PATH: Mapping[str, str] = {
     "tests/integration/platform/test_traces.py": "operations",
     "tests/integration/test_autoscaling.py": "simulator",
     "tests/integration/test_policy_process.py": "policy",
+    "tests/integration/test_hand_off.py": "split",
+    "tests/integration/test_hand_off_faults.py": "split",
     "tests/integration/test_worker_agent.py": "engine",
     "tests/integration/test_worker_faults.py": "engine",
     "tests/integration/test_worker_group.py": "gpu",

@@ -148,7 +148,7 @@ async def test_a_flipped_byte_is_found_and_a_foreign_group_refused(tmp_path: Pat
         await there.balanced()
 
 
-@pytest.mark.parametrize("transport", ["grpc", "shared_memory"])
+@pytest.mark.parametrize("transport", ["grpc", pytest.param("shared_memory", marks=pytest.mark.slow)])
 async def test_a_pull_after_the_leases_end_is_an_error_and_never_an_answer(tmp_path: Path, transport: str) -> None:
     """B117, with a lease of half a second that no renewal reaches, and pages that are ready after it."""
     async with stage(tmp_path, "--kv-lease-s", "0.5", "--kv-transport", transport) as there:
@@ -164,6 +164,7 @@ async def test_a_pull_after_the_leases_end_is_an_error_and_never_an_answer(tmp_p
         await there.balanced()
 
 
+@pytest.mark.slow
 async def test_an_ack_that_gets_lost_costs_only_time(tmp_path: Path) -> None:
     async with stage(tmp_path, "--kv-lease-s", "0.5") as there:
         there.proxy.drops = frozenset({"ack"})
