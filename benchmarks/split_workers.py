@@ -134,7 +134,14 @@ class Decoder:
         self._reading = asyncio.create_task(self._link.run(30.0))
 
     async def answer(self, prompt: list[int], num_out: int, prefill: Running | None) -> list[int]:
-        """Greedy ids. Whole and split answers share no cached page."""
+        """Greedy ids. Whole and split answers share no cached page. Retries once, as a gateway does."""
+        answer = await self._try(prompt, num_out, prefill)
+        if answer.fault in ("prefill_lost", "kv_expired"):
+            answer = await self._try(prompt, num_out, prefill)
+        assert not answer.fault, answer.fault
+        return answer.ids
+
+    async def _try(self, prompt: list[int], num_out: int, prefill: Running | None) -> _Answer:
         number, answer = next(_numbers), _Answer()
         submit = worker_pb2.Submit(
             response_id=f"r{number}",
@@ -149,8 +156,7 @@ class Decoder:
         )
         self._link.submit(submit, answer)
         await asyncio.wait_for(answer.over.wait(), 300)
-        assert not answer.fault, answer.fault
-        return answer.ids
+        return answer
 
     async def close(self) -> None:
         self._reading.cancel()

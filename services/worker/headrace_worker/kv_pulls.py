@@ -217,6 +217,7 @@ class Pulls:
             arrived = True
         finally:
             pull.destination.end(extent, arrived=arrived)
+            pull.destination.hear(self._clock())
         pull.num_bytes += self._sources.images.payload_bytes(extent.num_layers, extent.num_pages)
 
     async def _in_thread(self, work: Callable[..., None], *args: object) -> None:

@@ -90,7 +90,8 @@ class Destination:
             self.state, self.reason = PullState.ABORTED, reason
 
     def tick(self, now: float) -> None:
-        if self.state is PullState.OPEN and now >= self.silent_at_s:
+        """Who writes does not listen: only silence beside that counts."""
+        if self.state is PullState.OPEN and not self._writing and now >= self.silent_at_s:
             self.abort("prefill_lost")
 
     def _mark(self, extent: Extent) -> None:
