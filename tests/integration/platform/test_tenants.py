@@ -38,8 +38,8 @@ TENANTS = """
 FILES = (inference_pb2, policy_pb2, routing_pb2, worker_pb2, fleet_pb2)
 REFLECTION = "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo"
 PROBES = {"/healthz", "/readyz"}
-ELSEWHERE = ("/headrace.v1.Inference/", "/headrace.v1.KvTransfer/")
-"""Public, and of workers that keep KV: a scripted one keeps none."""
+ELSEWHERE = ("/headrace.v1.Inference/",)
+"""Public."""
 DIRECT = (("grpc.enable_http_proxy", 0),)
 
 
