@@ -5,9 +5,12 @@ back-references. Its size is at most the expression's times the depth of its nes
 """
 
 import re
-from re import _constants as kinds  # type: ignore[attr-defined]
-from re import _parser as parser  # type: ignore[attr-defined]
+from importlib import import_module
 from typing import Any
+
+# Private modules of the standard library, which type checkers see or not, depending on what else they have read.
+kinds: Any = import_module("re._constants")
+parser: Any = import_module("re._parser")
 
 _FLAGS = {"i": re.IGNORECASE, "m": re.MULTILINE, "s": re.DOTALL}
 _ANCHORS = {
