@@ -11,13 +11,13 @@ from pathlib import PurePosixPath
 import pytest
 
 BUDGETS_S: Mapping[str, float] = {
-    "foundation": 120,
-    "engine": 120,
-    "gpu": 100,
-    "contract": 130,
+    "foundation": 150,
+    "engine": 160,
+    "gpu": 130,
+    "contract": 160,
     "routing": 140,
     "policy": 100,
-    "operations": 50,
+    "operations": 150,
     "simulator": 50,
     "split": 60,
     "deployment": 60,

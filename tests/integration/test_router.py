@@ -197,7 +197,7 @@ async def test_drain_beats_readiness(site: Site) -> None:
     workers[0].child.terminate()
 
     async def draining() -> bool:
-        return {(await routes.pick()).replica.id for _ in range(6)} == {"w-2"}
+        return {(await routes.pick()).replica.id for _ in range(30)} == {"w-2"}
 
     await eventually(draining, limit_s=5)
     assert Counter([(await routes.pick()).replica.id for _ in range(50)]) == {"w-2": 50}

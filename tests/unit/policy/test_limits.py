@@ -6,7 +6,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace_policy.limits import DAY_MS, MINUTE_MS, NEVER, Caller, Limit, applicable, leaked, settled_level, wait_ms
+from headrace_policy.limits import (
+    DAY_MS,
+    MINUTE_MS,
+    NEVER,
+    SLACK,
+    Caller,
+    Limit,
+    applicable,
+    leaked,
+    settled_level,
+    wait_ms,
+)
 
 CALLER = Caller("acme", "blue", "k1", "m")
 
@@ -45,8 +56,9 @@ def test_a_wait_is_exact(capacity: float, full: float, share: float, name: str) 
     level, units = capacity * full, capacity * share
     wait = math.ceil(wait_ms(limit, level, units))
     assert wait_ms(limit, leaked(level, limit.rate, wait), units) == 0
-    if wait > 1:
-        assert wait_ms(limit, leaked(level, limit.rate, wait - 1.001), units) > 0
+    early = 1.001 + SLACK * capacity / limit.rate  # a millisecond, or what rounding is forgiven
+    if wait > early:
+        assert wait_ms(limit, leaked(level, limit.rate, wait - early), units) > 0
 
 
 def test_more_than_the_whole_limit_never_fits() -> None:

@@ -51,8 +51,8 @@ def test_pages_cost_no_memory_before_they_are_written() -> None:
 
 def test_the_peak_of_a_block_is_seen() -> None:
     with measure_peak(CPU) as peak:
-        torch.ones(64 * 1024**2, dtype=torch.uint8)
-    assert 48 * 1024**2 < peak.num_bytes < 256 * 1024**2
+        torch.ones(512 * 1024**2, dtype=torch.uint8)  # more than a process that freed some may have kept
+    assert 384 * 1024**2 < peak.num_bytes < 1024 * 1024**2
 
 
 def test_the_budget_on_cpu_is_what_was_asked_or_a_share_of_what_is_free() -> None:
