@@ -109,8 +109,10 @@ async def test_routers_agree_on_who_is_warm_whatever_is_lost(fleet: Fleet) -> No
 
     # The router that writes w-2's pages dies; the other takes its lease when that ends, and follows what happens next.
     with fleet.redis.client() as plain:
-        (lease,) = plain.scan_iter(match="*:l:w-2")
-        owner = bytes(plain.get(lease) or b"").decode()
+        async with asyncio.timeout(10):
+            while not (leases := list(plain.scan_iter(match="*:l:w-2"))):  # noqa: ASYNC110  Redis tells nobody
+                await asyncio.sleep(0.05)
+        owner = bytes(plain.get(leases[0]) or b"").decode()
     (writer,) = [n for n in (0, 1) if fleet.routers[n].addresses["instance"] == owner]
     fleet.routers[writer].kill()
     await fleet.predicts(1 - writer, NUM_TOKENS - 1, "w-1")

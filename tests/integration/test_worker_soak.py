@@ -59,7 +59,7 @@ async def test_a_soak_leaves_nothing_behind(tmp_path: Path) -> None:
         async with Client(running.grpc, "heir") as heir:
             load = await heir.idle()
             assert load.num_cached_pages <= load.num_total_pages == 48
-            await eventually(lambda: heir.orphans, 10)
+            await eventually(lambda: heir.orphans, 30)
             assert len({(each.final.response_id, each.final.choice) for each in heir.orphans}) == len(heir.orphans)
             await heir.ack(*{each.final.response_id for each in heir.orphans})
         async with httpx.AsyncClient(trust_env=False) as http:
