@@ -31,7 +31,6 @@ class Reading:
     given_by_policy: int = 0
     attempts_of_gateways: int = 0
     attempts_of_routers: int = 0
-    settlements_waiting: int = 0
 
 
 @dataclass(frozen=True)

@@ -180,7 +180,6 @@ def _reading(gateways: _Asked, policies: _Asked, routers: _Asked) -> Reading:
         given_by_policy=max((book.num_reservations for book in policies.books), default=0),
         attempts_of_gateways=sum(book.num_attempts for book in gateways.books),
         attempts_of_routers=sum(book.num_attempts for book in routers.books),
-        settlements_waiting=sum(book.num_waiting for book in gateways.books),
     )
 
 

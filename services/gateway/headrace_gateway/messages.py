@@ -16,10 +16,6 @@ _KINDS = {
     "cancelled": response_pb2.TERMINAL_KIND_CANCELLED,
     "refused": response_pb2.TERMINAL_KIND_UNSPECIFIED,
 }
-_SOURCES = {
-    "owner": policy_pb2.SETTLEMENT_SOURCE_OWNER,
-    "orphan": policy_pb2.SETTLEMENT_SOURCE_ORPHAN,
-}
 
 
 def reservation(response_id: str, prepared: Prepared, gateway_id: str) -> policy_pb2.Reservation:
@@ -149,7 +145,7 @@ def settlement(closed: Settlement, held: policy_pb2.Reservation, snapshot_versio
             num_old_attempt_tokens=counts.num_old_attempt,
         ),
         attempts=[_attempt_usage(record) for record in closed.attempts],
-        source=_SOURCES[closed.source],
+        source=policy_pb2.SETTLEMENT_SOURCE_OWNER,
         snapshot_version=snapshot_version,
         screening_verdict=closed.screening_verdict,
     )

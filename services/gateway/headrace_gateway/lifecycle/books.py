@@ -7,8 +7,7 @@ from dataclasses import dataclass
 
 from .attempt import Attempt
 from .choice import Choice
-from .events import ChoiceFinal
-from .settlement import AttemptRecord, Counts, Settlement, Usage
+from .settlement import Counts, Settlement, Usage
 from .terms import Terms
 
 
@@ -47,39 +46,6 @@ def settlement(terms: Terms, attempts: Sequence[Attempt], verdict: Verdict, crea
         attempts=tuple(attempt.record() for attempt in attempts if attempt.submitted),
         screening_verdict=_screening_verdict(attempts[-1].choices if created else (), verdict),
     )
-    entry.check()
-    return entry
-
-
-def orphan_settlement(
-    num_prompt: int, num_cached: int, finals: Sequence[tuple[AttemptRecord, ChoiceFinal]]
-) -> Settlement:
-    """The entry for a response whose gateway died, from all its orphaned finals, each with its attempt's identity.
-
-    `num_generated` and `outcome` of the records are ignored: the finals say them. The response is failed{gateway_lost}.
-    """
-    last = max(record.attempt for record, _ in finals)
-    records: dict[int, AttemptRecord] = {}
-    num_output = num_late = num_old = 0
-    for record, final in finals:
-        known = records.get(record.attempt)
-        records[record.attempt] = AttemptRecord(
-            record.attempt,
-            record.replica_id,
-            record.replica_epoch,
-            record.decision_id,
-            "cancelled",
-            final.num_generated + (known.num_generated if known else 0),
-            final.device_us + (known.device_us if known else 0),
-        )
-        if record.attempt < last:
-            num_old += final.num_generated
-        else:
-            num_output += final.num_generated - final.num_late
-            num_late += final.num_late
-    counts = Counts(num_prompt, num_cached, num_output, num_late_step=num_late, num_old_attempt=num_old)
-    attempts = tuple(records[number] for number in sorted(records))
-    entry = Settlement(True, "failed", "gateway_lost", counts, attempts, source="orphan")
     entry.check()
     return entry
 

@@ -61,9 +61,8 @@ class Counts:
 class Settlement:
     """The one closing entry of an admitted response.
 
-    `kind` is the terminal's, or "refused" for what ended before `created` (it releases the reservation). `source` is
-    "owner", or "orphan" when another gateway settles for a dead one. `screening_verdict` is "" if screening did not run
-    to a verdict, else passed, flagged, redacted or blocked.
+    `kind` is the terminal's, or "refused" for what ended before `created` (it releases the reservation).
+    `screening_verdict` is "" if screening did not run to a verdict, else passed, flagged, redacted or blocked.
     """
 
     created: bool
@@ -71,7 +70,6 @@ class Settlement:
     reason: str
     counts: Counts
     attempts: tuple[AttemptRecord, ...]
-    source: str = "owner"
     screening_verdict: str = ""
 
     def check(self) -> None:

@@ -5,9 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace_gateway.lifecycle.books import orphan_settlement
 from headrace_gateway.lifecycle.events import Accepted, AttemptLost, ChoiceFinal, ClientGone, Routed
-from headrace_gateway.lifecycle.settlement import AttemptRecord
 
 from .drive import Drive, PaperWorker, decision
 
@@ -58,16 +56,3 @@ def test_a_moved_response_discards_what_the_lost_worker_generated(hidden: int, l
     worker.run()
     counts = drive.settlement.counts
     assert (counts.num_output, counts.num_old_attempt) == (3, hidden + late)
-
-
-def test_orphans_are_settled_as_failed_gateway_lost() -> None:
-    one, two = (AttemptRecord(number, f"w{number}", "e", f"d{number}", "", 0, 0) for number in (1, 2))
-    finals = [
-        (one, ChoiceFinal(1, 0, "cancelled", "gateway_lost", 2, device_us=5)),
-        (two, ChoiceFinal(2, 0, "cancelled", "gateway_lost", 7, num_late=1, device_us=10)),
-        (two, ChoiceFinal(2, 1, "stop", "", 4, device_us=20)),
-    ]
-    entry = orphan_settlement(22, 16, finals)
-    assert (entry.created, entry.kind, entry.reason, entry.source) == (True, "failed", "gateway_lost", "orphan")
-    assert (entry.counts.num_output, entry.counts.num_late_step, entry.counts.num_old_attempt) == (10, 1, 2)
-    assert [(record.num_generated, record.device_us) for record in entry.attempts] == [(2, 5), (11, 30)]
