@@ -75,11 +75,14 @@ class Meter:
 
     def text(self, now: float) -> None:
         """Text goes out; what goes out together counts once."""
-        gap_s, self._last = now - self._last, now
+        gap_s = now - self._last
+        self._last = now
         if self._num_texts:
             self._gaps.add(gap_s)
-            self._worst_s = max(self._worst_s, gap_s)
-            self._num_late += gap_s > self._late_s
+            if gap_s > self._worst_s:
+                self._worst_s = gap_s
+            if gap_s > self._late_s:
+                self._num_late += 1
         else:
             self._ttft.add(gap_s)
             self.trace.times.first_text_at = now
