@@ -70,5 +70,6 @@ class Admission:
             entry.chain = PrefixChain(
                 self._hash_block, self._limits.page_tokens, request.chain_root, request.kv_context
             )
-            entry.chain.extend_over(request.packed_prompt())
+            if self._limits.caches_prefixes:
+                entry.chain.extend_over(request.packed_prompt())
         return entry.chain

@@ -162,7 +162,8 @@ class Composer:
             token_ids = (sequence.output_ids[-1] if num_output else group.prompt_ids[-1],)
         copy = None
         if write_from < stop:
-            copy = self._make_writable(sequence, group, write_from, stop)
+            if write_from == group.num_prompt or len(sequence.page_table) * group.page_tokens < stop:
+                copy = self._make_writable(sequence, group, write_from, stop)
             sequence.num_computed = stop
         handle = sequence.handle
         output_index = num_output + sequence.num_in_flight

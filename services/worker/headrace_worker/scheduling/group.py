@@ -36,6 +36,7 @@ class Group:
         self.prompt_ids = request.packed_prompt()
         self.reservation = reservation
         self.page_tokens = limits.page_tokens
+        self._caches_prefixes = limits.caches_prefixes
         self.ends = request.sampling.stop_token_ids
         if not request.sampling.ignore_eos:
             self.ends |= limits.end_token_ids
@@ -170,7 +171,8 @@ class Group:
     def publish(self, sequence: Sequence, page_table: tuple[int, ...], num_written: int, pool: PagePool) -> None:
         """The first `num_written` positions are computed: offer the full pages among them to the prefix cache."""
         size = self.page_tokens
-        for index in range(sequence.num_published, num_written // size):
+        first = sequence.num_published if self._caches_prefixes else num_written // size
+        for index in range(first, num_written // size):
             chain = self._chains[sequence.choice]
             if index == len(chain.identities):
                 if sequence is not self.prompt:

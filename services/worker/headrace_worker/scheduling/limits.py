@@ -25,8 +25,8 @@ class Limits:
     share of the decodes (a pipeline of so many stages is full then). `overlap` allows planning a decode whose input
     token is still on the device; an engine that may draw nothing in a step must not overlap. A head of queue without a
     deadline may be passed for `patience_s`. `overrun` is the chance that statistical requests together need more pages
-    than they entered on; 0 promises theirs in full, like everybody's. A sequence longer than the whole pool is no error
-    here: such requests are refused one by one.
+    than they entered on; 0 promises theirs in full, like everybody's. Without `caches_prefixes` no page is hashed or
+    kept for a later prompt. A sequence longer than the whole pool is no error: such requests are refused one by one.
     """
 
     num_pages: int
@@ -42,6 +42,7 @@ class Limits:
     patience_s: float = 5.0
     depth: int = 1
     overrun: float = 0.0
+    caches_prefixes: bool = True
 
     def __post_init__(self) -> None:
         positive = (

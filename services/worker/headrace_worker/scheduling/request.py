@@ -143,10 +143,10 @@ class Sequence:
     first_token_s: float | None = None
     last_token_s: float | None = None
     worst_gap_s: float = 0.0
+    handle: int = field(init=False)
 
-    @property
-    def handle(self) -> int:
-        return self.request.handle + self.choice
+    def __post_init__(self) -> None:
+        self.handle = self.request.handle + self.choice
 
     @property
     def num_tokens(self) -> int:

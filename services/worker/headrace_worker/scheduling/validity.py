@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import math
+from array import array
 from collections.abc import Iterable, Iterator
+
+import numpy as np
 
 from headrace_worker.scheduling.events import Refused
 from headrace_worker.scheduling.group import promised_pages
 from headrace_worker.scheduling.limits import Limits
-from headrace_worker.scheduling.request import Request, SamplingParams
+from headrace_worker.scheduling.request import Request, SamplingParams, TokenIds
 
 _MAX_LOGPROBS = 20
 
@@ -43,7 +46,8 @@ def _refuse(
 def _first_fault(request: Request, limits: Limits) -> tuple[str, str] | None:
     if not request.prompt_ids:
         return "prompt_ids", "must not be empty"
-    if min(request.prompt_ids) < 0 or max(request.prompt_ids) >= limits.vocab_size:
+    lowest, highest = _bounds(request.prompt_ids)
+    if lowest < 0 or highest >= limits.vocab_size:
         return "prompt_ids", f"must be below {limits.vocab_size} and not negative"
     if not request.max_output > 0:
         return "max_output", f"must be positive, is {request.max_output}"
@@ -52,6 +56,14 @@ def _first_fault(request: Request, limits: Limits) -> tuple[str, str] | None:
     if not 0 < request.weight < math.inf:
         return "weight", f"must be positive and finite, is {request.weight}"
     return next(_sampling_faults(request.sampling, limits.vocab_size), None)
+
+
+def _bounds(ids: TokenIds) -> tuple[int, int]:
+    """The lowest and the highest id. Of a packed prompt, which may be long, without an object for each."""
+    if isinstance(ids, array):
+        packed = np.frombuffer(ids, dtype=np.dtype(ids.typecode))
+        return int(packed.min()), int(packed.max())
+    return min(ids), max(ids)
 
 
 def _sampling_faults(sampling: SamplingParams, vocab_size: int) -> Iterator[tuple[str, str]]:

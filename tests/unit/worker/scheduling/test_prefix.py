@@ -117,3 +117,16 @@ def test_the_end_of_a_prefix_is_evicted_before_its_beginning() -> None:
     driver.run()
     assert again.accepted is not None
     assert again.accepted.cached_tokens == 64
+
+
+def test_nothing_is_kept_where_prefixes_are_not_cached() -> None:
+    driver = Driver(make_limits(caches_prefixes=False))
+    first, second = driver.submit(range(48), 20), driver.submit(range(48), 20)
+    driver.run()
+    assert first.tokens == second.tokens == [expected_tokens(first, 0)]
+    again = driver.submit(range(48), 8)
+    driver.run()
+    assert again.accepted is not None and again.accepted.cached_tokens == 0
+    pool = driver.scheduler.pool
+    assert (pool.num_cached, pool.num_held, pool.num_free) == (0, 0, pool.num_pages)
+    assert not pool.events.drain().events

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from array import array
 
 import pytest
 
@@ -49,6 +50,7 @@ def test_bad_sampling_is_refused_by_name(field: str, bad: object) -> None:
         ({"prompt_ids": ()}, "prompt_ids"),
         ({"prompt_ids": (260,)}, "prompt_ids"),
         ({"prompt_ids": (1, -1)}, "prompt_ids"),
+        ({"prompt_ids": array("I", (1, 260, 2))}, "prompt_ids"),
         ({"max_output": 0}, "max_output"),
         ({"max_output": -1}, "max_output"),
         ({"n": 0}, "n"),
