@@ -116,6 +116,10 @@ class Session:
         if self._is_shown:
             self._finish()
 
+    def stop(self) -> None:
+        """This gateway ends before the response does; the client reads that as its terminal."""
+        self.feed(events.GatewayStops())
+
     def _finish(self) -> None:
         if self._ending is not None:
             self._meter.finish(self._ending, self.snapshot_version, monotonic())

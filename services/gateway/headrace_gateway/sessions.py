@@ -19,6 +19,7 @@ class RunningResponse(Protocol):
     @property
     def created(self) -> bool: ...
     def leave(self, reason: str) -> None: ...
+    def stop(self) -> None: ...
     def belongs_to(self, tenant_digest: bytes) -> bool: ...
 
 
@@ -59,6 +60,6 @@ class Sessions:
         await self._idle.wait()
 
     def end_all(self) -> None:
-        """The process stops: whoever is left has lost this gateway."""
+        """The process stops: whoever is left loses this gateway, and is told so."""
         for session in list(self._running.values()):
-            session.leave("disconnect")
+            session.stop()

@@ -1,4 +1,7 @@
-"""A gateway that restarts in order: streams finish, and clients that wait for it notice nothing but the wait."""
+"""A gateway that restarts in order: streams finish, and clients that wait for it notice nothing but the wait.
+
+What is too long for that is told that it lost its gateway.
+"""
 
 import asyncio
 import json
@@ -11,6 +14,7 @@ import psutil
 from headrace_cli.client import AsyncClient
 from tests.integration.platform.running_platform import Platform
 
+LONG = [{"role": "user", "content": json.dumps(["a", "!rate(5)", "!repeat(300,x)"])}]
 RUNNING = [{"role": "user", "content": json.dumps(["a", "!rate(20)", "!repeat(40,x)"])}]
 
 
@@ -53,3 +57,17 @@ async def test_clients_that_wait_for_ready_survive_a_restart(platform: Platform)
         answers = await asyncio.gather(*asked, ask(client))
     assert len(answers) > 10 and set(answers) == {"hi"}
     assert "draining" in fared
+
+
+async def test_what_runs_longer_than_it_may_fails_and_is_not_its_clients_doing(platform: Platform) -> None:
+    await asyncio.to_thread(platform.wait_ready)
+    async with asyncio.timeout(60.0), platform.async_client() as client:
+        stream = client.generate("scripted", LONG, deadline_s=60.0)
+        async for event in stream:
+            if event.WhichOneof("event") == "delta":
+                os.kill(platform.announced("gateway")["pid"], signal.SIGTERM)
+                break
+        async for _ in stream:
+            pass
+    assert stream.terminal is not None and stream.kind == "failed"
+    assert (stream.terminal.failed.reason, stream.terminal.failed.retryable) == ("gateway_lost", True)

@@ -15,7 +15,7 @@ from .terms import Terms
 
 MOVABLE = frozenset({"worker_lost", "replica_draining", "prefill_lost", "kv_expired"})
 """Failures of a replica that another replica may repair, before the first delta."""
-NEUTRAL = frozenset({"policy_lost", "decode_error", "deadline", "internal"})
+NEUTRAL = frozenset({"policy_lost", "decode_error", "deadline", "internal", "gateway_lost"})
 """Failures that are not the replica's."""
 
 

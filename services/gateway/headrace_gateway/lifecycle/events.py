@@ -33,6 +33,11 @@ class ClientGone:
 
 
 @dataclass(frozen=True, slots=True)
+class GatewayStops:
+    """This process ends, and the time for what runs is over. The client is still there."""
+
+
+@dataclass(frozen=True, slots=True)
 class Admitted:
     """Policy reserved the bounds; output is screened as stated."""
 
@@ -203,6 +208,7 @@ class Tick:
 Event = (
     Start
     | ClientGone
+    | GatewayStops
     | Admitted
     | AdmitRefused
     | ScreenReleased

@@ -56,8 +56,7 @@ class Response:
         self._ends_at = terms.ends_at(now)
         self._queue_ends_at: float | None = None
         self._wait_ends_at: float | None = None
-        self._num_busy = 0
-        self._num_moves = 0
+        self._num_busy = self._num_moves = 0
         self._cause = ""
         self._refusal: Refusal | None = None
         self._verdict: Verdict | None = None
@@ -189,9 +188,8 @@ class Response:
         if event.text:
             self._stream.show(event.attempt, choice, (event.text, event.num_shown, event.logprobs), self._out)
         if event.stop_at is not None:
-            choice.reason = "stop"
+            choice.reason, choice.cancelled = "stop", True
             choice.stop_at, choice.stop = event.stop_at, event.stop
-            choice.cancelled = True
             self._out.append(Cancel(attempt.number, choice.index, "stop", event.stop_at))
             self._end_text(attempt, choice, now)
 
@@ -280,9 +278,12 @@ class Response:
         else:
             self._close(Verdict("cancelled", event.reason), now)
 
+    def _gateway_stops(self, event: events.GatewayStops, now: float) -> None:
+        self._cause = "gateway_lost"
+        self._give_up(Refusal("draining", "this gateway stopped"), now)
+
     def _tick(self, event: events.Tick, now: float) -> None:
-        due = self.next_deadline
-        if due is None or now < due:
+        if (due := self.next_deadline) is None or now < due:
             return
         attempt = self._placement.current
         if self.phase is Phase.CLOSING:
@@ -354,19 +355,17 @@ class Response:
         """End before `created`. Whatever policy may have reserved is released first."""
         if self.ended:
             return
-        begun = self.phase is not Phase.NEW
-        self.phase = Phase.ENDED
-        if not begun:
+        begun, self.phase = self.phase is not Phase.NEW, Phase.ENDED
+        if begun:
+            write_refusal(self._terms, self._placement, refusal, self._out)
+        else:
             self._out.append(refusal)
-            return
-        write_refusal(self._terms, self._placement, refusal, self._out)
 
     def _close(self, verdict: Verdict, now: float) -> None:
         """Decide the outcome, once; then wait for the finals only if some are still to come."""
         if self.phase >= Phase.CLOSING:
             return
-        self.phase = Phase.CLOSING
-        self._verdict = verdict
+        self.phase, self._verdict = Phase.CLOSING, verdict
         current = self._placement.attempts[-1]
         self._placement.cancel(current, verdict.cancel_reason, self._out)
         if current.awaits_finals:
@@ -383,6 +382,7 @@ class Response:
 _HANDLERS: dict[type, Callable[[Response, Any, float], None]] = {
     events.Start: Response._start,
     events.ClientGone: Response._client_gone,
+    events.GatewayStops: Response._gateway_stops,
     events.Admitted: Response._admitted,
     events.AdmitRefused: Response._admit_refused,
     events.ScreenReleased: Response._screen_released,

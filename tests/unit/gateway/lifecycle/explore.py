@@ -23,6 +23,7 @@ from headrace_gateway.lifecycle.events import (
     Decision,
     DecodeFailed,
     Event,
+    GatewayStops,
     PolicyLost,
     Routed,
     RouteRefused,
@@ -150,6 +151,7 @@ def possible(world: World) -> Iterator[Event]:
             yield AdmitRefused("tpm")
         yield PolicyLost()
     yield ClientGone("client")
+    yield GatewayStops()
     if machine.next_deadline is not None:
         yield Tick()
     for number in observer.routing:

@@ -12,7 +12,16 @@ from headrace_gateway.lifecycle import Response, Terms
 from .explore import World, explore, must_end, possible
 from .observer import Observer
 
-ENDINGS = {"ClientGone", "AdmitRefused", "RouteRefused", "AttemptRefused", "PolicyLost", "DecodeFailed", "Tick"}
+ENDINGS = {
+    "ClientGone",
+    "GatewayStops",
+    "AdmitRefused",
+    "RouteRefused",
+    "AttemptRefused",
+    "PolicyLost",
+    "DecodeFailed",
+    "Tick",
+}
 
 
 def walk(terms: Terms, depth: int) -> None:

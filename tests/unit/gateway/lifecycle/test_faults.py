@@ -12,6 +12,7 @@ from headrace_gateway.lifecycle.events import (
     AttemptRefused,
     ChoiceFinal,
     ClientGone,
+    GatewayStops,
     PolicyLost,
     Routed,
     RouteRefused,
@@ -120,6 +121,13 @@ def test_a_cancel_before_created_cancels_the_attempt_and_charges_nothing() -> No
     assert drive.refusal.reason == "client" and drive.of(Created) == []
     assert drive.of(Cancel) == [Cancel(1, -1, "client", None)]
     assert drive.settlement.kind == "refused" and drive.of(Ack) == [Ack(1, num_settled=0)]
+
+
+def test_a_gateway_that_stops_refuses_who_has_no_response_yet() -> None:
+    drive = queued()
+    drive.feed(GatewayStops(), Accepted(1))
+    assert drive.refusal.reason == "draining" and drive.of(Created) == []
+    assert drive.settlement.kind == "refused"
 
 
 # ---- after created ---------------------------------------------------------------------------------------------------
@@ -258,3 +266,13 @@ def test_settlement_comes_before_the_terminal() -> None:
     drive.accept()
     kinds = [type(output) for output in drive.feed(ChoiceFinal(1, 0, "stop", "", 1))]
     assert kinds.index(Settle) < kinds.index(Terminal) == len(kinds) - 1
+
+
+def test_a_gateway_that_stops_fails_what_still_runs_and_nobody_is_blamed_or_charged() -> None:
+    drive = Drive()
+    drive.accept()
+    drive.feed(Tokens(1, 0, 2, "ab", 2), GatewayStops(), ChoiceFinal(1, 0, "cancelled", "superseded", 2))
+    assert (drive.terminal.kind, drive.terminal.reason) == ("failed", "gateway_lost")
+    assert (drive.settlement.kind, drive.settlement.counts.num_output) == ("failed", 2)
+    assert [report.outcome for report in drive.of(Report)] == ["cancelled"]
+    assert drive.feed(GatewayStops()) == []
