@@ -23,7 +23,8 @@ class Record:
         self._width = len(TERMS)
         self._numbers = array("d", list(chain.from_iterable([each.parts or _NO_PARTS for each in candidates])))
         self._filtered = {at: f"{each.why}: {each.detail}" for at, each in enumerate(candidates) if each.why}
-        self._picked = next((at for at, each in enumerate(candidates) if each is choice.picked), -1)
+        picked = choice.picked.view if choice.picked is not None else None
+        self._picked = next((at for at, each in enumerate(candidates) if each.view is picked), -1)
 
     def candidates(self) -> list[routing_pb2.Candidate]:
         """Every replica that was looked at, as it is explained."""

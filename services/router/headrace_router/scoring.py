@@ -10,8 +10,9 @@ no clock and no message.
 """
 
 import math
-from collections.abc import Sequence, Set
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence, Set
+from dataclasses import dataclass, field
+from functools import cached_property
 from hashlib import blake2b
 from typing import Literal, NamedTuple
 
@@ -137,10 +138,15 @@ class Candidate(NamedTuple):
 
 @dataclass(frozen=True)
 class Choice:
-    """The decision, with every replica that was looked at."""
+    """The decision; `explain` says what became of every replica that was looked at, which not everybody asks."""
 
-    candidates: tuple[Candidate, ...]
-    picked: Candidate | None = None
+    picked: Candidate | None
+    explain: Callable[[], tuple[Candidate, ...]] = field(compare=False, repr=False)
+
+    @cached_property
+    def candidates(self) -> tuple[Candidate, ...]:
+        """Every replica that was looked at, in the order of the views."""
+        return self.explain()
 
     def filtered(self, why: Why) -> list[View]:
         return [candidate.view for candidate in self.candidates if candidate.why == why]
@@ -154,23 +160,18 @@ class Choice:
 def choose(ask: Ask, views: Sequence[View], draw: float) -> Choice:
     """The best replica; ``draw`` in [0, 1) decides between near ties. None fits: ``picked`` is None."""
     assert 0 <= draw < 1, "a draw lies in [0, 1)"
-    refusals = [_refusal(ask, view) for view in views]
-    fit = [view for view, (why, _) in zip(views, refusals, strict=True) if not why]
+    fit = [view for view in views if _refusal(ask, view) is _FITS]
     if not fit:
-        return Choice(tuple(Candidate(view, *refusal) for view, refusal in zip(views, refusals, strict=True)))
-    score = _Scoring(ask, fit)
-    candidates = tuple(
-        Candidate(view, why, detail) if why else score.candidate(view)
-        for view, (why, detail) in zip(views, refusals, strict=True)
-    )
+        return Choice(None, lambda: tuple(Candidate(view, *_refusal(ask, view)) for view in views))
+    scoring = _Scoring(ask, fit)
     # A replica whose load is known goes before one whose load is guessed.
-    ranked = [each for each in candidates if not each.why]
-    ranked = [each for each in ranked if each.view.fresh] or ranked
-    best = min((each.score for each in ranked), default=math.inf)
-    near = [each for each in ranked if each.score <= best + NEAR]
+    ranked = scoring.ranked(scoring.fresh) or scoring.ranked(fit)
+    limit = min([score for score, _ in ranked], default=math.inf) + NEAR
+    near = [view for score, view in ranked if score <= limit]
     # Where a prefill costs next to nothing it is saved all the same.
-    least = max((each.view.num_hit_tokens for each in near), default=0) - NEAR * ask.num_prompt_tokens
-    return Choice(candidates, _less_loaded([each for each in near if each.view.num_hit_tokens >= least], draw))
+    least = max([view.num_hit_tokens for view in near], default=0) - NEAR * ask.num_prompt_tokens
+    picked = _less_loaded([view for view in near if view.num_hit_tokens >= least], draw)
+    return Choice(None if picked is None else scoring.candidate(picked), lambda: scoring.explain(views))
 
 
 def num_new_tokens(ask: Ask, view: View) -> int:
@@ -190,31 +191,48 @@ class _Scoring:
         whole_s = min(cost.prefill_s(ask.num_prompt_tokens) for cost in costs or [NOMINAL])
         self._scale_s = max(whole_s, ask.budget.ttft_s * FLOOR_SHARE)
         self._inter_token_s = ask.budget.inter_token_s or UNSTATED_INTER_TOKEN_S
-        peers = [view for view in fit if view.fresh] or fit
+        self.fresh = [view for view in fit if view.fresh]
+        peers = self.fresh or fit
         pools = [view.num_pool_tokens for view in peers]
         self._weighted = all(pools)
         weights = sum(pools) if self._weighted else len(peers)
-        self._most_per_weight = MOST_OF_MEAN * (sum(view.num_requests for view in peers) + 1) / weights
+        self._most_per_weight = MOST_OF_MEAN * (sum([view.num_requests for view in peers]) + 1) / weights
         self._num_prompt_tokens, self._num_bound_tokens = ask.num_prompt_tokens, ask.num_bound_tokens
         self._home = max(fit, key=lambda view: _kinship(ask.session, view.id)).id if ask.session else ""
+        self._prefills: dict[tuple[int, int], float] = {}
+
+    def ranked(self, fit: Sequence[View]) -> list[tuple[float, View]]:
+        """Scores of those that are not over their share of the load."""
+        found = []
+        for view in fit:
+            num_requests = view.num_requests
+            if num_requests + 1 <= self._most(view):
+                found.append((sum(self._parts(view, num_requests)), view))
+        return found
+
+    def explain(self, views: Sequence[View]) -> tuple[Candidate, ...]:
+        refusals = ((view, _refusal(self._ask, view)) for view in views)
+        return tuple(self.candidate(view) if why is _FITS else Candidate(view, *why) for view, why in refusals)
 
     def candidate(self, view: View) -> Candidate:
-        num_requests = view.num_requests
+        """What became of one that fits."""
+        num_requests, most = view.num_requests, self._most(view)
         parts = self._parts(view, num_requests)
-        # Requests that it may carry, this one included.
-        most = self._most_per_weight * (view.num_pool_tokens if self._weighted else 1) + SPREAD_SLACK
         if num_requests + 1 > most:
             detail = f"{num_requests + 1} requests, its share is {most:.1f}"
             return Candidate(view, "spread", detail, sum(parts), parts)
         return Candidate(view, "", "", sum(parts), parts)
 
+    def _most(self, view: View) -> float:
+        """Requests that it may carry, this one included."""
+        return self._most_per_weight * (view.num_pool_tokens if self._weighted else 1) + SPREAD_SLACK
+
     def _parts(self, view: View, num_requests: int) -> tuple[float, float, float, float]:
         """Runs once per replica and decision: what does not depend on the replica is in the constructor."""
         cost = self._default if view.cost is UNKNOWN else view.cost
         num_prompt, num_unseen = self._num_prompt_tokens, view.num_unseen_bound_tokens
-        num_new = num_new_tokens(self._ask, view)
         held, promised = (view.num_held_tokens, view.num_promised_tokens) if view.fresh else (0, 0)
-        ttft_s = cost.queue_s(view.num_tokens_ahead) + cost.prefill_s(num_new, num_prompt - num_new)
+        ttft_s = cost.queue_s(view.num_tokens_ahead) + self._prefill_s(cost, view)
         decode_s = cost.decode_s(num_requests + self._ask.n, held + num_unseen + num_prompt)
         pool = view.num_pool_tokens
         return (
@@ -224,20 +242,32 @@ class _Scoring:
             -SESSION_CREDIT if view.id == self._home else 0.0,
         )
 
+    def _prefill_s(self, cost: StepCost, view: View) -> float:
+        """Replicas of one make that hold as much of the prompt take as long."""
+        key = id(cost), view.num_hit_tokens
+        found = self._prefills.get(key)
+        if found is None:
+            num_new = num_new_tokens(self._ask, view)
+            found = self._prefills[key] = cost.prefill_s(num_new, self._num_prompt_tokens - num_new)
+        return found
+
 
 def _kinship(session: str, replica_id: str) -> bytes:
     """Rendezvous hashing: every router finds the same home for a session, and few move when replicas come and go."""
     return blake2b(f"{session}\0{replica_id}".encode(), digest_size=8).digest()
 
 
-def _less_loaded(near: Sequence[Candidate], draw: float) -> Candidate | None:
+def _less_loaded(near: Sequence[View], draw: float) -> View | None:
     """Of two drawn without replacement."""
     if len(near) < 2:
         return near[0] if near else None
     first, rest = divmod(draw * len(near), 1.0)
     second = int(rest * (len(near) - 1))
     pair = (near[int(first)], near[second + (second >= int(first))])
-    return min(pair, key=lambda each: (each.view.num_requests, each.view.num_recent_tokens))
+    return min(pair, key=lambda each: (each.num_requests, each.num_recent_tokens))
+
+
+_FITS: tuple[Why, str] = ("", "")
 
 
 def _refusal(ask: Ask, view: View) -> tuple[Why, str]:
@@ -255,7 +285,7 @@ def _refusal(ask: Ask, view: View) -> tuple[Why, str]:
         return "excluded", "excluded by the caller"
     if view.fresh and 0 < view.max_waiting <= view.num_waiting:
         return "full", f"{view.num_waiting} wait, as many as may"
-    return ("breaker", "breaker open") if view.breaker_open else ("", "")
+    return ("breaker", "breaker open") if view.breaker_open else _FITS
 
 
 def _incompatibility(ask: Ask, view: View) -> str:
