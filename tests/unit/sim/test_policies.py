@@ -6,7 +6,9 @@ from headrace_sim.assembly import Options
 from headrace_sim.capacity import search_capacity
 from headrace_sim.closed_loop import ClosedLoop
 from headrace_sim.experiments.table import Report
+from headrace_sim.job import Job
 from headrace_sim.simulation import Outcome, Simulation
+from headrace_workload.arrival import Arrival, Segment
 from headrace_workload.generate import generate
 from headrace_workload.lengths import Fixed, Uniform
 from headrace_workload.spec import read_workload
@@ -63,3 +65,49 @@ def test_a_report_is_markdown_with_its_command() -> None:
     text = Report("A or B", "What was run.", ("a", "b"), [("1", "2")], "A wins.").to_markdown("a-or-b")
     assert "| a | b |\n|---|---|\n| 1 | 2 |" in text
     assert "python -m headrace_sim.experiments a-or-b" in text
+
+
+def test_who_comes_while_a_step_runs_waits_for_one_more_where_steps_are_planned_ahead() -> None:
+    """One long stream, and later one short request: its first token comes a step of that stream later."""
+    firsts = []
+    for overlap in (False, True):
+        fleet = fleet_file(classes=PATIENT, simulation={"pools": {"p": {"overlap": overlap, "host_ms": 20}}})
+        for fast_forward in (False, True):
+            arrivals = [
+                Arrival(number, at_s, "m", 100, 200, 150, (Segment(number, 100),))
+                for number, at_s in ((0, 0.0), (1, 1.0))
+            ]
+            found: list[Job] = []
+            options = Options(fast_forward=fast_forward, shares_prefixes=False)
+            Simulation(fleet, options).run(arrivals, found.append)
+            firsts.append(next(job.ttft_s or 0.0 for job in found if job.arrival.number == 1))
+    exact, fast, ahead, ahead_fast = firsts
+    assert fast == pytest.approx(exact, abs=1e-6)
+    assert ahead_fast == pytest.approx(ahead, abs=1e-6)
+    assert ahead - exact == pytest.approx(0.027, abs=0.003)
+
+
+@pytest.mark.parametrize("fast_forward", [False, True])
+def test_optimism_admits_on_what_is_used_and_computes_again_what_it_preempts(fast_forward: bool) -> None:
+    """Room for three whole futures of four: all start at once, one makes room later, and every token comes once."""
+    arrivals = [Arrival(number, 0.0, "m", 128, 500, 400, (Segment(number, 128),)) for number in range(4)]
+    ready = []
+    for optimistic in (False, True):
+        options = Options(fast_forward=fast_forward, shares_prefixes=False, optimistic=optimistic)
+        simulation = Simulation(fleet_file({"num_pages": 28, "page_tokens": 64}, classes=PATIENT), options)
+        outcome = simulation.run(arrivals)
+        assert outcome.books.num_generated == 4 * 400
+        ready.append(sum(each < 1.0 for each in outcome.books.columns["m", "chat"].ttft_s))
+        preempted = outcome.depot.of("p")[0].scheduler.running.num_preempted
+        assert (preempted > 0) == optimistic
+    assert ready == [2, 4]
+
+
+def test_a_measured_step_model_takes_the_place_of_the_roofline() -> None:
+    measured = {"step": 0.01, "tokens": 0.001, "decode_rows": 0.002, "knee_tokens": 64, "tokens_beyond_knee": 0.003}
+    fleet = fleet_file(simulation={"pools": {"p": {"step_model": measured}}}, classes=PATIENT)
+    arrival = Arrival(0, 0.0, "m", 100, 20, 11, (Segment(0, 100),))
+    found: list[Job] = []
+    Simulation(fleet, Options(shares_prefixes=False)).run([arrival], found.append)
+    assert found[0].ttft_s == pytest.approx(0.01 + 100 * 0.001 + 36 * 0.003)
+    assert found[0].inter_token_s == pytest.approx(0.01 + 0.001 + 0.002)

@@ -1,29 +1,28 @@
 """What replicas and routers of a simulated fleet are made of: limits, step times, predictors."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import count
 from typing import Any
 
 from headrace_router.prediction import StepCost
 from headrace_sim.fleet import SimFleet, SimPool
 from headrace_sim.prefix_map import PrefixMap, hash_block
 from headrace_sim.replica import END_ID, Make
-from headrace_sim.step_timer import StepTimer
+from headrace_sim.step_timer import FittedTimer, StepTimer
 from headrace_worker.perf.prior import prior_model
+from headrace_worker.perf.step_model import StepModel
 from headrace_worker.scheduling.limits import Limits
-from headrace_worker.scheduling.prefix import HashBlock
 
 VOCAB = 32_000
 
 
 @dataclass(frozen=True)
 class Options:
-    """How a run is done. `shares_prefixes` False skips hashing where no two prompts begin alike: only time is saved.
+    """How a run is done. `shares_prefixes` False keeps no pages for later prompts, where no two begin alike: only time is saved.
 
     `drain`: go on after the last arrival until every request has ended. The rest are policies that production does not
     have, to compare with: `queue_first` lets a request wait for its whole TTFT budget whatever its prompt takes,
-    `static_batching` admits a batch only when the last one has ended.
+    `static_batching` admits a batch only when the last one has ended, `optimistic` admits on the memory that is in use,
+    promises nothing, and computes again what it had to preempt.
     """
 
     seed: int = 0
@@ -34,13 +33,15 @@ class Options:
     drain: bool = True
     queue_first: bool = False
     static_batching: bool = False
+    optimistic: bool = False
 
 
 def make_of(pool: SimPool, options: Options) -> Make:
     """The replicas of a pool."""
     settings = pool.settings
     # A scheduler without the statistical class has no such limit.
-    more: dict[str, Any] = {"overrun": pool.section.overrun} if pool.section.overrun else {}
+    overrun = 0.5 if options.optimistic else pool.section.overrun
+    more: dict[str, Any] = {"overrun": overrun} if overrun else {}
     limits = Limits(
         num_pages=pool.num_pages,
         vocab_size=VOCAB,
@@ -51,30 +52,35 @@ def make_of(pool: SimPool, options: Options) -> Make:
         max_step_tokens=settings.max_batch_tokens,
         max_chunk_tokens=settings.max_chunk_tokens,
         end_token_ids=frozenset({END_ID}),
+        caches_prefixes=options.shares_prefixes,
         **more,
     )
-    timer = StepTimer(pool.roofline, pool.section.host_ms / 1000)
-    hash_function = hash_block if options.shares_prefixes else _all_differ()
-    predictor = prior_model(pool.roofline)
-    return Make(limits, timer, hash_function, predictor, options.fast_forward, options.static_batching)
+    host_s = pool.section.host_ms / 1000
+    measured = pool.step_model
+    timer = StepTimer(pool.roofline, host_s) if measured is None else FittedTimer(measured, host_s)
+    return Make(
+        limits,
+        timer,
+        hash_block,
+        step_model_of(pool),
+        fast_forward=options.fast_forward,
+        static_batching=options.static_batching,
+        plans_ahead=pool.section.overlap,
+        optimistic=options.optimistic,
+    )
 
 
 def cost_of(pool: SimPool) -> StepCost:
     """What routers would be told of the pool's step times."""
-    return StepCost.of(prior_model(pool.roofline).to_mapping())
+    return StepCost.of(step_model_of(pool).to_mapping())
+
+
+def step_model_of(pool: SimPool) -> StepModel:
+    """What its replicas predict their steps with."""
+    return pool.step_model or prior_model(pool.roofline)
 
 
 def prefix_map(fleet: SimFleet) -> PrefixMap:
     """One index for all pools; they must agree on the page size."""
     sizes = {pool.settings.page_tokens for pool in fleet.pools.values()}
     return PrefixMap(max(sizes))
-
-
-def _all_differ() -> HashBlock:
-    """No two blocks are ever the same: for workloads in which none are."""
-    numbers = count()
-
-    def differ(parent: bytes, ids: Sequence[int]) -> bytes:
-        return next(numbers).to_bytes(16, "little")
-
-    return differ

@@ -27,6 +27,7 @@ from headrace_worker.perf.memory import MemoryDemand, StepShape, workspace_bytes
 from headrace_worker.perf.model_shape import BUILT_IN_MODELS, ModelShape
 from headrace_worker.perf.precision import kv_precision, weight_precision
 from headrace_worker.perf.step import Roofline
+from headrace_worker.perf.step_model import StepModel
 
 GIB = 2**30
 _STORED = {"float32": "fp32", "bfloat16": "bf16", "float16": "fp16"}
@@ -53,14 +54,34 @@ class ScalingSection:
 
 
 @dataclass(frozen=True)
+class StepModelSection:
+    """Coefficients that a replica publishes, in seconds per unit (`headrace_worker.perf.step_model.features_of`)."""
+
+    step: float = setting(0.0, "of every step", minimum=0)
+    tokens: float = setting(0.0, "of each row of its products", minimum=0)
+    decode_rows: float = setting(0.0, "of each sequence that decodes", minimum=0)
+    context_tokens: float = setting(0.0, "of each key that a decode reads", minimum=0)
+    attention_pairs: float = setting(0.0, "of each pair of query and key in prompt chunks", minimum=0)
+    tokens_beyond_knee: float = setting(0.0, "of each row above the knee", minimum=0)
+    knee_tokens: int = setting(256, "rows at which products stop being bound by reading weights", minimum=1)
+
+    @property
+    def model(self) -> StepModel:
+        per_unit = (self.step, self.tokens, self.decode_rows, self.context_tokens, self.attention_pairs)
+        return StepModel((*per_unit, self.tokens_beyond_knee), self.knee_tokens)
+
+
+@dataclass(frozen=True)
 class PoolSection:
     """How the replicas of one pool run. Without `scaling` a pool keeps `min` replicas."""
 
     weights: str | None = setting(None, "what weights are stored as: fp8, int4, ...; nothing: the pool's precision")
     kv: str | None = setting(None, "what KV is stored as; nothing: the pool's precision")
     runtime_reserve_gib: float = setting(4.0, "memory of each device that is not for KV", minimum=0, maximum=1000)
+    step_model: StepModelSection | None = setting(None, "step times as a replica fitted them; nothing: the roofline")
     host_ms: float = setting(0.0, "time of the host in each step", minimum=0, maximum=1000)
     front_ms: float = setting(0.0, "time of a request outside the engine: HTTP, tokens", minimum=0, maximum=60_000)
+    overlap: bool = setting(False, "the next step is planned while one runs, as on a GPU: who comes waits for one more")
     overrun: float = setting(0.0, "overrun probability of the statistical class; 0: off", minimum=0, maximum=0.5)
     initial: int | None = setting(None, "replicas that are ready when it begins; nothing: min", minimum=0)
     scaling: ScalingSection | None = setting(None, "scale between min and max")
@@ -105,6 +126,8 @@ class SimPool:
     section: PoolSection
     roofline: Roofline
     num_pages: int
+    step_model: StepModel | None = None
+    """As measured; None: the roofline's."""
 
     @property
     def max_sequence_tokens(self) -> int:
@@ -184,9 +207,11 @@ def _pool(name: str, pool: Pool, section: SimulationSection) -> SimPool:
         stored = _STORED[pool.precision]
         weights, kv = weight_precision(here.weights or stored), kv_precision(here.kv or stored)
         roofline = Roofline(shape, weights, kv, _card(name, pool), layout)
+        measured = None if here.step_model is None else here.step_model.model
     except PerfError as error:
         raise SimulationError(f"pools.{name}: {error}") from None
-    return SimPool(name, pool, here, roofline, pool.num_pages or _num_pages(name, pool, here, roofline))
+    num_pages = pool.num_pages or _num_pages(name, pool, here, roofline)
+    return SimPool(name, pool, here, roofline, num_pages, measured)
 
 
 def _shape(model: str, section: ModelSection) -> ModelShape:

@@ -3,6 +3,7 @@
 from array import array
 from dataclasses import dataclass, field
 
+from headrace_worker.scheduling.plan import ResultRow
 from headrace_workload.arrival import Arrival
 
 
@@ -20,7 +21,6 @@ class Job:
     replica_id: str = ""
     decision_id: str = ""
     num_left: int = 0
-    num_generated: int = 0
     num_cached: int = 0
     queue_s: float = 0.0
     deadline_s: float | None = None
@@ -34,6 +34,12 @@ class Job:
     num_tries: int = 0
     excluded: frozenset[str] = frozenset()
     prompt_ids: array = field(default_factory=lambda: array("I"))  # type: ignore[type-arg]
+    one_token: ResultRow | None = None
+    """What a step that does not end it draws for it, made once."""
+
+    @property
+    def num_generated(self) -> int:
+        return self.arrival.num_output - self.num_left
 
     @property
     def ttft_s(self) -> float | None:

@@ -13,9 +13,10 @@ from typing import Literal
 
 from headrace_sim.clock import Clock
 from headrace_sim.job import Job
-from headrace_sim.step_timer import StepTimer
+from headrace_sim.optimism import NoForesight
+from headrace_sim.step_timer import FittedTimer, StepTimer
 from headrace_worker.scheduling.chunking import StepTimePredictor
-from headrace_worker.scheduling.events import Accepted, Event, Finished, Refused
+from headrace_worker.scheduling.events import Accepted, Event, Finished, Refused, Tokens
 from headrace_worker.scheduling.limits import Limits
 from headrace_worker.scheduling.plan import Plan, ResultRow, StepResult
 from headrace_worker.scheduling.prefix import HashBlock
@@ -32,14 +33,19 @@ _MOST_JUMP = 1024
 
 @dataclass(frozen=True)
 class Make:
-    """What all replicas of a pool are made of. `predictor` bounds chunks where requests have inter-token budgets."""
+    """What all replicas of a pool are made of. `predictor` bounds chunks where requests have inter-token budgets.
+
+    `plans_ahead`: the engine makes the next plan while a step runs, so that who comes in between waits for one more.
+    """
 
     limits: Limits
-    timer: StepTimer
+    timer: StepTimer | FittedTimer
     hash_block: HashBlock
     predictor: StepTimePredictor | None = None
     fast_forward: bool = False
     static_batching: bool = False
+    plans_ahead: bool = False
+    optimistic: bool = False
 
 
 @dataclass(slots=True)
@@ -77,10 +83,13 @@ class Replica:
         self.started_s = clock.now
         self.ready_s: float | None = None
         self.gone_s: float | None = None
-        self.scheduler = Scheduler(make.limits, make.hash_block, make.predictor)
+        lengths = NoForesight() if make.optimistic else None
+        self.scheduler = Scheduler(make.limits, make.hash_block, make.predictor, lengths=lengths)
         self.jobs: dict[int, Job] = {}
         self.num_steps = 0
         self.busy_s = 0.0
+        self.version = 0
+        """Rises with whatever a load report would show."""
         self.slowness = 1.0
         self._clock, self._on_ended = clock, on_ended
         self._step: _Step | None = None
@@ -90,11 +99,21 @@ class Replica:
 
     def submit(self, job: Job, request: Request) -> None:
         """Queue a job; a refusal at the door is told before this returns."""
-        job.replica_id = self.id
+        self.version += 1
+        job.replica_id, job.one_token = self.id, ResultRow(request.handle, _FILLERS[1])
         self.jobs[request.handle] = job
         if self.make.static_batching and not self.scheduler.is_idle:
             self._next_batch.append(request)
             return
+        if self.make.plans_ahead and self._step is not None:
+            step = self._step
+            self._clock.at(step.end_s(step.steps_until(self._clock.now)), self._enter, job, request)
+        else:
+            self._enter(job, request)
+
+    def _enter(self, job: Job, request: Request) -> None:
+        if self.jobs.get(request.handle) is not job:
+            return  # lost with the replica before the engine had heard of it
         self.scheduler.submit(request, self._clock.now)
         if request.handle not in self.scheduler.running.live_handles:
             self._tell(self.scheduler.take_events())
@@ -130,6 +149,7 @@ class Replica:
         if self._step is not None or self.state == "gone":
             return
         now = self._clock.now
+        self.version += 1
         if self._next_batch and self.scheduler.is_idle:
             most = self.make.limits.max_running
             batch, self._next_batch = self._next_batch[:most], self._next_batch[most:]
@@ -149,11 +169,12 @@ class Replica:
         chunks: list[tuple[int, int]] = []
         num_decodes = num_context = 0
         for row in plan.rows:
-            if row.samples and len(row.token_ids) == 1:
+            if len(row.token_ids) == 1 and row.samples:
                 num_decodes += 1
-                num_context += row.start + len(row.token_ids)
+                num_context += row.start
             else:
                 chunks.append((len(row.token_ids), row.start))
+        num_context += num_decodes
         timer = self.make.timer
         first_s = timer.step_s(chunks, num_decodes, num_context) * self.slowness
         num_steps, more_s = 1, 0.0
@@ -170,8 +191,12 @@ class Replica:
 
     def _jump(self, plan: Plan) -> int:
         """Steps until the first sequence of this batch ends."""
-        jobs = self.jobs
-        return min(_MOST_JUMP, *[jobs[row.handle].num_left for row in plan.rows])
+        jobs, most = self.jobs, _MOST_JUMP
+        if self.scheduler.running.statistical:
+            # Their pages are promised to nobody: as many steps as surely fit.
+            num_pages = self.scheduler.ledger.headroom // len(plan.rows)
+            most = min(most, 1 + max(0, num_pages - 1) * self.make.limits.page_tokens)
+        return min(most, *[jobs[row.handle].num_left for row in plan.rows])
 
     def _cut(self) -> None:
         """Somebody came: the jump ends with the step that runs now."""
@@ -179,6 +204,8 @@ class Replica:
         if step is None or step.num_steps == 1:
             return
         num_steps = step.steps_until(self._clock.now)
+        if self.make.plans_ahead and step.end_s(num_steps) <= self._clock.now:
+            num_steps += 1  # it came between two steps, and the second has begun
         if num_steps < step.num_steps:
             step.num_steps = num_steps
             self._clock.at(step.end_s(num_steps), self._end_step, step.number, num_steps)
@@ -202,14 +229,18 @@ class Replica:
         """The tokens that each row drew, and the jobs' own account of them."""
         now, count = self._clock.now, step.num_steps
         gap_s = step.first_s + step.more_s * (count - 1)
-        rows, jobs, fillers = [], self.jobs, _FILLERS[count]
+        rows: list[ResultRow] = []
+        jobs, fillers = self.jobs, _FILLERS[count]
         for row in step.plan.rows:
             for handle in row.samples:
                 job = jobs[handle]
                 job.num_left -= count
-                job.num_generated += count
-                is_end = job.num_left == 0 and job.num_generated < job.arrival.max_output
-                rows.append(ResultRow(handle, (*fillers[:-1], END_ID) if is_end else fillers))
+                if job.num_left == 0 and job.arrival.num_output < job.arrival.max_output:
+                    rows.append(ResultRow(handle, (*fillers[:-1], END_ID)))
+                elif count == 1 and job.one_token is not None:
+                    rows.append(job.one_token)
+                else:
+                    rows.append(ResultRow(handle, fillers))
                 if job.first_s is None:
                     job.first_s = now
                 elif count > 1:
@@ -229,6 +260,8 @@ class Replica:
 
     def _tell(self, events: list[Event]) -> None:
         for event in events:
+            if isinstance(event, Tokens):
+                continue  # the job has counted them
             if isinstance(event, Finished):
                 job = self.jobs.pop(event.handle)
                 job.ending, job.reason = event.kind, event.reason
@@ -279,6 +312,5 @@ class Replica:
             for handle in row.samples:
                 job = self.jobs[handle]
                 job.num_left -= num_steps
-                job.num_generated += num_steps
                 job.first_s = step.end_s(num_steps) if job.first_s is None else job.first_s
                 job.last_s = step.end_s(num_steps)

@@ -25,13 +25,14 @@ REPORT_S = 0.05
 class Seat:
     """What the router knows of one replica: the view of its last report, and what was sent since."""
 
-    __slots__ = ("classes", "cost", "decisions", "model", "replica", "reported_s", "view")
+    __slots__ = ("classes", "cost", "decisions", "model", "replica", "reported_s", "version", "view")
 
     def __init__(self, replica: Replica, model: str, classes: tuple[str, ...], cost: StepCost) -> None:
         self.replica, self.model, self.classes, self.cost = replica, model, classes, cost
         self.reported_s = float("-inf")
         self.decisions: list[str] = []
         self.view: View | None = None
+        self.version = -1
 
 
 class Router:
@@ -79,11 +80,12 @@ class Router:
         """The queue deadline at the picked replica; None if the prompts ahead take longer, wherever it went."""
         if self._is_queue_first:
             return left_s or ask.budget.ttft_s
-        views = (each.view for each in choice.candidates if each.parts)
-        if not any(view.queue_s <= _deadline_s(ask, view, left_s) for view in views):
-            return None
         assert choice.picked is not None, "there is somebody to wait at"
-        return _deadline_s(ask, choice.picked.view, left_s)
+        wait_s = _deadline_s(ask, choice.picked.view, left_s)
+        if choice.picked.view.queue_s <= wait_s:
+            return wait_s
+        is_in_time = any(view.queue_s <= _deadline_s(ask, view, left_s) for view in choice.scored)
+        return wait_s if is_in_time else None
 
     def sent(self, ask: Ask, picked: Candidate, job: Job) -> Replica:
         """Count the decision as unseen until a report would list it."""
@@ -94,6 +96,13 @@ class Router:
         seat.decisions.append(job.decision_id)
         new = num_new_tokens(ask, view)
         self._in_flight.add(Sent(job.decision_id, view.id, "1", self._clock.now, new, ask.num_bound_tokens))
+        unseen = self._in_flight.unseen(view.id, self._clock.now)
+        assert seat.view is not None, "who is picked was looked at"
+        seat.view = seat.view._replace(
+            num_unseen=unseen.num_requests,
+            num_unseen_tokens=unseen.num_new_tokens,
+            num_unseen_bound_tokens=unseen.num_bound_tokens,
+        )
         return seat.replica
 
     def ended(self, job: Job) -> None:
@@ -103,20 +112,16 @@ class Router:
         view = seat.view
         if view is None or now - seat.reported_s >= REPORT_S or view.state != seat.replica.state:
             view = self._report(seat, now)
-        if seat.decisions:
-            unseen = self._in_flight.unseen(seat.replica.id, now)
-            view = view._replace(
-                num_unseen=unseen.num_requests,
-                num_unseen_tokens=unseen.num_new_tokens,
-                num_unseen_bound_tokens=unseen.num_bound_tokens,
-            )
         return view._replace(num_hit_tokens=num_hit_tokens) if num_hit_tokens else view
 
     def _report(self, seat: Seat, now: float) -> View:
         replica = seat.replica
+        seat.reported_s = now
+        if seat.view is not None and seat.version == replica.version and seat.view.state == replica.state:
+            return seat.view  # nothing has happened there
+        seat.version = replica.version
         self._in_flight.seen(replica.id, seat.decisions)
         seat.decisions.clear()
-        seat.reported_s = now
         limits, load = replica.make.limits, report_load(replica.scheduler, now)
         page = limits.page_tokens
         seat.view = View(
@@ -128,8 +133,9 @@ class Router:
             num_recent_tokens=self._in_flight.num_recent_tokens(replica.id, now),
             cost=seat.cost,
         )
+        events = replica.scheduler.pool.events.drain()
         if self._prefixes is not None:
-            self._prefixes.take(replica.id, replica.scheduler.pool.events.drain())
+            self._prefixes.take(replica.id, events)
         return seat.view
 
 

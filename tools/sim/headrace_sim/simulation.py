@@ -27,12 +27,13 @@ from headrace_sim.routing import HoldRoom, Router, Seat, budget_of
 from headrace_sim.scaling import TICK_S, Forecaster, Scaled
 from headrace_sim.timeline import Timeline
 from headrace_worker.scheduling.audit import audit
-from headrace_worker.scheduling.request import Request
+from headrace_worker.scheduling.request import Request, SamplingParams
 from headrace_workload.arrival import Arrival
 from headrace_workload.prompts import TokenTable
 
 _MOST_TRIES = 3
 _NO_IDS = array("I")
+_SAMPLING = SamplingParams()
 
 
 @dataclass
@@ -62,6 +63,7 @@ class Simulation:
         self.clock, self.fleet, self.options = Clock(), fleet, options
         self.books, self.timeline = Books(), Timeline()
         self._table = TokenTable(VOCAB)
+        self._blank = array("I")
         self._budgets = {
             name: budget_of(slo.ttft_ms, slo.max_queue_ms, slo.delivery_reserve_ms, slo.inter_token_ms)
             for name, slo in fleet.fleet.classes.items()
@@ -80,6 +82,10 @@ class Simulation:
             name: self._scale(pool, (forecasters or {}).get(name), (capacities or {}).get(name))
             for name, pool in fleet.pools.items()
             if pool.section.scaling is not None
+        }
+        self._front_s = {
+            model: max((pool.section.front_ms for pool in self._pools_of(model)), default=0.0) / 1000
+            for model in fleet.fleet.models
         }
         self._num_handles = 0
         self._num_pending = self._num_coming = 0
@@ -139,9 +145,8 @@ class Simulation:
         if reason is not None:
             self._refuse(job, reason, settles=False)
             return
-        job.prompt_ids = self._table.ids(arrival.segments)
-        front_s = max(pool.section.front_ms for pool in self._pools_of(arrival.model)) / 1000
-        if front_s:
+        job.prompt_ids = self._prompt_ids(arrival)
+        if front_s := self._front_s[arrival.model]:
             self.clock.after(front_s, self._route, job)
         else:
             self._route(job)
@@ -173,12 +178,21 @@ class Simulation:
             attempt=job.attempt,
             prompt_ids=job.prompt_ids,
             max_output=arrival.max_output,
+            sampling=_SAMPLING,
             queue_deadline_s=wait_s,
             inter_token_s=budget.inter_token_s or None,
             fair_key=self._tenant(arrival),
             weight=tenant.weight if tenant else 1.0,
-            statistical=self.fleet.fleet.classes[job.slo_class].statistical,
+            statistical=self.options.optimistic or self.fleet.fleet.classes[job.slo_class].statistical,
         )
+
+    def _prompt_ids(self, arrival: Arrival) -> "array[int]":
+        """Where no prompt is compared with another, any ids will do."""
+        if self.options.shares_prefixes:
+            return self._table.ids(arrival.segments)
+        if len(self._blank) < arrival.num_prompt:
+            self._blank = array("I", bytes(8 * arrival.num_prompt))
+        return self._blank[: arrival.num_prompt]
 
     def _refuse_or_hold(self, job: Job, is_full: bool, is_short: bool) -> None:
         if is_full or is_short:
@@ -261,7 +275,7 @@ class Simulation:
             self.router.ended(job)
             if job.first_s is None and job.attempt == 1:
                 job.attempt, job.excluded = 2, frozenset({replica.id})
-                job.num_left, job.num_generated = job.arrival.num_output, 0
+                job.num_left = job.arrival.num_output
                 self._route(job)
             else:
                 job.ending, job.reason, job.ended_s = "failed", "worker_lost", self.clock.now

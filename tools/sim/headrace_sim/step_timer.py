@@ -8,6 +8,22 @@ from collections.abc import Sequence
 
 from headrace_worker.perf.attention import Heads, Prefill, decode_time_s, prefill_time_s
 from headrace_worker.perf.step import Roofline, StepLoad
+from headrace_worker.perf.step_model import StepModel
+
+# Below, every number of rows is computed; above, multiples of the grid.
+_EXACT_ROWS, _GRID = 256, 64
+
+
+class FittedTimer:
+    """Steps of one replica by the coefficients that it fitted to its own steps, instead of the roofline."""
+
+    def __init__(self, model: StepModel, host_s: float = 0.0) -> None:
+        self._model, self._host_s = model, host_s
+
+    def step_s(self, chunks: Sequence[tuple[int, int]], num_decodes: int, num_context_tokens: int) -> float:
+        """As `StepTimer.step_s`."""
+        prefills = tuple(Prefill(num_tokens, num_cached) for num_tokens, num_cached in chunks)
+        return self._model.predict(StepLoad(prefills, num_decodes, num_context_tokens)) + self._host_s
 
 
 class StepTimer:
@@ -49,8 +65,16 @@ class StepTimer:
         """All but attention, with one row that samples."""
         found = self._rows.get(num_rows)
         if found is None:
-            found = self._rows[num_rows] = self._without_attention(StepLoad((Prefill(num_rows),)))
+            found = self._rows[num_rows] = self._between(num_rows)
         return found
+
+    def _between(self, num_rows: int) -> float:
+        """Products of many rows are smooth in their number: a straight line from one multiple of the grid to the next."""
+        before, rest = divmod(num_rows, _GRID)
+        if num_rows < _EXACT_ROWS or not rest:
+            return self._without_attention(StepLoad((Prefill(num_rows),)))
+        low_s, high_s = self._products_s(before * _GRID), self._products_s((before + 1) * _GRID)
+        return low_s + (high_s - low_s) * rest / _GRID
 
     def _output_s(self, num_sampled: int) -> float:
         """What more than one row that samples adds."""

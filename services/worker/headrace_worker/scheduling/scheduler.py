@@ -20,6 +20,7 @@ from headrace_worker.scheduling.events import Event
 from headrace_worker.scheduling.fairness import VirtualTokens
 from headrace_worker.scheduling.hand_off import HandOffs
 from headrace_worker.scheduling.ledger import Ledger
+from headrace_worker.scheduling.lengths import LengthDistribution
 from headrace_worker.scheduling.limits import Limits
 from headrace_worker.scheduling.outcome import Outcomes
 from headrace_worker.scheduling.page_events import PageEventLog
@@ -35,11 +36,17 @@ class Scheduler:
     """One replica's requests, from submit to their one ending. Not thread-safe: one loop drives it.
 
     `hash_block` is the prefix chain's function; `predictor` bounds prompt chunks by the inter-token budgets (None:
-    only by their fixed limit); `epoch` numbers the life of the page cache.
+    only by their fixed limit); `epoch` numbers the life of the page cache; `lengths` is what is known of outputs (None:
+    nothing yet).
     """
 
     def __init__(
-        self, limits: Limits, hash_block: HashBlock, predictor: StepTimePredictor | None = None, epoch: int = 1
+        self,
+        limits: Limits,
+        hash_block: HashBlock,
+        predictor: StepTimePredictor | None = None,
+        epoch: int = 1,
+        lengths: LengthDistribution | None = None,
     ) -> None:
         self.limits = limits
         self.pool = PagePool(limits.num_pages, PageEventLog(epoch))
@@ -47,7 +54,7 @@ class Scheduler:
         self.running = RunningSet(self.pool)
         fairness = VirtualTokens()
         self.room = WaitingRoom(limits.max_waiting, limits.patience_s, fairness)
-        self._statistical = StatisticalClass(limits, self.ledger, self.running)
+        self._statistical = StatisticalClass(limits, self.ledger, self.running, lengths or LengthDistribution())
         admission = Admission(limits, self.ledger, hash_block, self._statistical)
         self._entrance = Entrance(limits, self.room, admission, self.running)
         self._cancels = Cancels(self._entrance, self.running)

@@ -42,8 +42,8 @@ class Need(NamedTuple):
 class StatisticalClass:
     """Owns the rules of the class; `RunningSet` keeps who is in it."""
 
-    def __init__(self, limits: Limits, ledger: Ledger, running: RunningSet) -> None:
-        self.lengths = LengthDistribution()
+    def __init__(self, limits: Limits, ledger: Ledger, running: RunningSet, lengths: LengthDistribution) -> None:
+        self.lengths = lengths
         self._limits = limits
         self._ledger = ledger
         self._running = running
