@@ -1,6 +1,6 @@
 """Typed reading of a JSON object: null is absent, types are strict, and every complaint names the field."""
 
-import math
+import sys
 from collections.abc import Mapping
 from typing import Any
 
@@ -59,7 +59,8 @@ class Fields:
         value = self.content.get(name)
         if value is None:
             return None
-        if type(value) not in (int, float) or not math.isfinite(value):
+        # Compared, not converted: JSON has integers that no float can hold.
+        if type(value) not in (int, float) or not -sys.float_info.max <= value <= sys.float_info.max:
             raise invalid(self.where(name), "expected a finite number")
         return float(value)
 
