@@ -6,7 +6,8 @@ from typing import Any, NoReturn
 
 from starlette.requests import ClientDisconnect, Request
 
-from headrace_gateway.http.fields import Fields
+from headrace_gateway.http.fields import Fields, invalid
+from headrace_gateway.http.lone_surrogates import place_of_lone_surrogate
 from headrace_gateway.nesting import MAX_NESTING, nests_too_deep
 from headrace_kit.errors import HeadraceError
 
@@ -63,6 +64,8 @@ def _parse(body: bytes) -> dict[str, Any]:
         raise _invalid(_TOO_DEEP)
     if not isinstance(content, dict):
         raise _invalid("the body must be a JSON object")
+    if (place := place_of_lone_surrogate(text, content)) is not None:
+        raise invalid(place or "body", "the text has a lone surrogate, which is no character")
     return content
 
 

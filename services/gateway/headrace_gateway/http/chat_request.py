@@ -82,7 +82,7 @@ def _message(fields: Fields) -> pb.Message:
 def _content(fields: Fields) -> str:
     content = fields.raw("content")
     if isinstance(content, str):
-        return fields.utf8("content", content)
+        return content
     if content is None and fields.text("role") == "assistant":
         return ""
     if not isinstance(content, list):

@@ -70,7 +70,7 @@ def _set_prompt(request: pb.GenerateRequest, body: Fields) -> None:
             raise invalid("prompt", "several prompts in one request are not served; send one request for each")
         prompt = prompt[0]
     if isinstance(prompt, str):
-        request.text = body.utf8("prompt", prompt)
+        request.text = prompt
     elif isinstance(prompt, list):
         request.tokens.ids.extend(token_integer(token_id, "prompt") for token_id in prompt)
         request.tokens.SetInParent()

@@ -35,12 +35,6 @@ class Fields:
         value = self.content.get(name)
         if value is not None and not isinstance(value, str):
             raise invalid(self.where(name), "expected a string")
-        return self.utf8(name, value) if value is not None else None
-
-    def utf8(self, name: str, value: str) -> str:
-        """The text, if it can be written as UTF-8: a lone surrogate cannot."""
-        if any("\ud800" <= char <= "\udfff" for char in value) and not value.isascii():
-            raise invalid(self.where(name), "the text has a lone surrogate, which is no character")
         return value
 
     def boolean(self, name: str) -> bool | None:

@@ -65,12 +65,12 @@ def set_stop(request: pb.GenerateRequest, body: Fields, name: str) -> None:
     """One string or an array of strings."""
     stop = body.raw(name)
     if isinstance(stop, str):
-        request.stop.append(body.utf8(name, stop))
+        request.stop.append(stop)
         return
     for at, item in enumerate(body.items(name) or []):
         if not isinstance(item, str):
             raise invalid(f"{name}[{at}]", "expected a string")
-        request.stop.append(body.utf8(f"{name}[{at}]", item))
+        request.stop.append(item)
 
 
 def set_labels(request: pb.GenerateRequest, body: Fields) -> None:
@@ -90,7 +90,7 @@ def set_metadata(request: pb.GenerateRequest, body: Fields) -> None:
         if name == "retry_of":
             request.retry_of = value
         else:
-            request.metadata[metadata.utf8(name, name)] = value
+            request.metadata[name] = value
 
 
 def set_grammar(request: pb.GenerateRequest, form: Fields, schema: Any) -> None:

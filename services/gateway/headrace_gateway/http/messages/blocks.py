@@ -14,7 +14,7 @@ def read_turn(turn: Fields) -> list[pb.Message]:
         raise invalid(turn.where("role"), "expected user or assistant")
     content = turn.raw("content")
     if isinstance(content, str):
-        return [pb.Message(role=role, content=turn.utf8("content", content))]
+        return [pb.Message(role=role, content=content)]
     if not isinstance(content, list):
         raise invalid(turn.where("content"), "expected a string or an array of blocks")
     reader = _Turn(role)

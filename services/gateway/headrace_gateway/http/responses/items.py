@@ -15,7 +15,7 @@ def read_input(body: Fields) -> list[pb.Message]:
     """A string is one user message. Calls that follow one another belong to one assistant turn."""
     given = body.raw("input")
     if isinstance(given, str):
-        return [pb.Message(role="user", content=body.utf8("input", given))]
+        return [pb.Message(role="user", content=given)]
     items = body.items("input")
     if not items:
         raise invalid("input", "expected a string or an array of at least one item")
@@ -58,7 +58,7 @@ def _call(item: Fields) -> pb.ToolCall:
 def _content(item: Fields, name: str) -> str:
     content: Any = item.raw(name)
     if isinstance(content, str):
-        return item.utf8(name, content)
+        return content
     if not isinstance(content, list):
         raise invalid(item.where(name), "expected a string or an array of text parts")
     return "".join(text_part(part, f"{item.where(name)}[{at}]", _TEXT_TYPES) for at, part in enumerate(content))
