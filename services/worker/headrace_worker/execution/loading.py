@@ -69,8 +69,14 @@ def _load_group(
     with ExitStack() as on_failure:
         on_failure.callback(ranks.close)
         ranks.start(config, checkpoint.path)
+
+        def meet() -> None:
+            ranks.receive_all(rank_messages.Filled)
+            ranks.send(rank_messages.Pack())
+
+        place = Place(0, Layout(config.tp, config.pp))
         try:
-            part = load_part(config, checkpoint, Place(0, Layout(config.tp, config.pp)), ranks.meeting, named)
+            part = load_part(config, checkpoint, place, ranks.meeting, meet, named)
         except CollectiveFailed as error:
             raise ranks.explain(error) from error
         ranks.receive_all(rank_messages.Loaded)

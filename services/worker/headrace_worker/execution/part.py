@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import logging
 import os
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
@@ -20,7 +21,7 @@ from headrace_worker.kernels.capability import capability
 from headrace_worker.layers.setting import Shard
 from headrace_worker.layers.stage import Stage
 from headrace_worker.models.checkpoint import ModelFiles
-from headrace_worker.models.loader import load_model
+from headrace_worker.models.loader import alone, load_model
 from headrace_worker.models.model_config import ModelConfig
 from headrace_worker.models.progress import Progress, silent
 from headrace_worker.models.registry import BuildOptions
@@ -58,13 +59,19 @@ def check_layout(config: WorkerConfig, model: ModelConfig, name: str) -> Layout:
 def load_alone(config: WorkerConfig, files: ModelFiles, progress: Progress) -> Loaded:
     """The whole model in one process. Raises ModelError."""
     options = BuildOptions(config.device, DTYPES[config.precision], config.deterministic)
-    return _load(config, files, options, progress)
+    return _load(config, files, options, progress, alone)
 
 
 def load_part(
-    config: WorkerConfig, files: ModelFiles, place: Place, meeting: Meeting, progress: Progress = silent
+    config: WorkerConfig,
+    files: ModelFiles,
+    place: Place,
+    meeting: Meeting,
+    meet: Callable[[], None],
+    progress: Progress = silent,
 ) -> Part:
-    """Meets the other ranks, then loads what this one holds.
+    """Meets the other ranks, then loads what this one holds. `meet` returns when all of them have read their weights:
+    disks may be slow, and collectives have a timeout.
 
     Raises ModelError, or CollectiveFailed if a rank stays away.
     """
@@ -72,20 +79,22 @@ def load_part(
     if device.type == "cuda":
         torch.cuda.set_device(device)
     group = Collectives(place, device, meeting, ordered=config.deterministic)
-    shard = Shard(place.tensor_rank, place.layout.tensor, group.all_reduce, group.gather)
+    shard = Shard(place.tensor_rank, place.layout.tensor, group.all_reduce, group.gather, group.maximum)
     if place.layout.tensor == 1:
         shard = Shard()
     first, end = place.layout.stage_range(files.config.num_layers, place.stage)
     stage = Stage(first, None if place.is_last_stage else end)
     options = BuildOptions(str(device), DTYPES[config.precision], config.deterministic, shard=shard, stage=stage)
-    return Part(_load(config, files, options, progress), group)
+    return Part(_load(config, files, options, progress, meet), group)
 
 
-def _load(config: WorkerConfig, files: ModelFiles, options: BuildOptions, progress: Progress) -> Loaded:
+def _load(
+    config: WorkerConfig, files: ModelFiles, options: BuildOptions, progress: Progress, meet: Callable[[], None]
+) -> Loaded:
     torch.set_num_threads(config.threads or max(1, num_cores() // (config.tp * config.pp)))
     device = torch.device(options.device)
     precision = choose_precision(config, files.stored, capability(device))
-    check_groups(precision, files.config, config.tp)
+    check_groups(precision, files.config, config.tp, capability(device))
     kv_dtype = torch.float8_e4m3fn if precision.fp8_kv else options.dtype
     attention = _attention(config, files.config, device, kv_dtype)
     options = dataclasses.replace(
@@ -94,7 +103,7 @@ def _load(config: WorkerConfig, files: ModelFiles, options: BuildOptions, progre
         quantization=precision.quantization,
         grid=precision.grid,
     )
-    model = load_model(files, options, progress)
+    model = load_model(files, options, progress, meet)
     ends = frozenset(files.text.end_token_ids)
     return Loaded(model, attention, options.dtype, kv_dtype, device, ends, precision.name)
 

@@ -10,6 +10,8 @@ from headrace_worker.models.model_config import ModelConfig
 from headrace_worker.models.stored_quantization import StoredQuantization
 
 _FP8_CAPABILITY = 89
+_FP8_SIZE = 16
+"""Of a side of a matrix in torch's fp8 product."""
 
 
 @dataclass(frozen=True)
@@ -46,11 +48,14 @@ def choose_precision(config: WorkerConfig, stored: StoredQuantization | None, ca
     return Precision(kind, stored.grid if kind is not None and stored is not None else None, fp8_kv)
 
 
-def check_groups(precision: Precision, model: ModelConfig, tp: int) -> None:
-    """Every rank's inputs are whole groups. Raises ConfigError."""
+def check_groups(precision: Precision, model: ModelConfig, tp: int, capability: int) -> None:
+    """Every rank's inputs are whole groups, and what a card multiplies in fp8 has its sizes. Raises ConfigError."""
     group = precision.grid.group_size if precision.grid is not None else 0
     widths = {"hidden": model.hidden_size}
     widths |= {"attention": model.num_heads * model.head_dim // tp, "feed-forward": model.intermediate_size // tp}
     for what, width in widths.items():
         if group and width % group:
             raise ConfigError("tp", f"{tp} ranks have {width} {what} inputs each, no multiple of groups of {group}")
+        if capability and precision.quantization == "fp8" and width % _FP8_SIZE:
+            detail = f"fp8 products are of multiples of {_FP8_SIZE}; a rank has {width} {what} inputs"
+            raise ConfigError("quantization", detail)

@@ -128,7 +128,13 @@ def main() -> None:
     line.send(tell.Here())
     place = Place(join.rank, Layout(join.config.tp, join.config.pp))
     ring = RingReader(join.ring_fd, join.bell_fd, join.rank - 1, place.layout.num_devices - 1)
-    rank = Rank(join.config, load_part(join.config, open_files(join.path), place, join.meeting), line)
+
+    def meet() -> None:
+        line.send(tell.Filled())
+        if ring.receive() is None:
+            os._exit(_LOST_EXIT)
+
+    rank = Rank(join.config, load_part(join.config, open_files(join.path), place, join.meeting, meet), line)
     line.send(tell.Loaded())
     while (message := ring.receive()) is not None:
         rank.obey(pickle.loads(message))

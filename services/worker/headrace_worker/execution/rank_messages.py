@@ -33,6 +33,11 @@ class Join:
 
 
 @dataclass(frozen=True, slots=True)
+class Pack:
+    """Every rank is Filled: pack the weights, together where inputs are shared."""
+
+
+@dataclass(frozen=True, slots=True)
 class Allocate:
     num_pages: int
 
@@ -78,7 +83,7 @@ class Probe:
     """Measure sums over the tensor groups."""
 
 
-Order: TypeAlias = Allocate | Measure | TellSizes | TellImages | Run | Draw | Look | Probe
+Order: TypeAlias = Pack | Allocate | Measure | TellSizes | TellImages | Run | Draw | Look | Probe
 
 
 # From a rank, through its own connection.
@@ -92,6 +97,11 @@ class Beat:
 @dataclass(frozen=True, slots=True)
 class Here:
     """The process runs and has imported what it needs."""
+
+
+@dataclass(frozen=True, slots=True)
+class Filled:
+    """The rank has read its weights, and waits for Pack."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,4 +137,4 @@ class Broke:
     known: bool
 
 
-Report: TypeAlias = Beat | Here | Loaded | Sizes | Images | Drawn | Logits | Broke
+Report: TypeAlias = Beat | Here | Filled | Loaded | Sizes | Images | Drawn | Logits | Broke

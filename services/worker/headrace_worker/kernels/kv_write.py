@@ -12,8 +12,8 @@ E4M3_MAX = 448.0
 class KvWrite:
     """Which rows go where, worked out once per step. Rows bound for page 0 (padding) are left out.
 
-    A page is cleared in the step that writes its first slot: what an earlier owner left there (a NaN, say) would
-    otherwise reach this one through a masked product, since 0 * NaN is NaN.
+    A page is cleared in the step that writes its first slot, unless that step fills it: what an earlier owner left
+    there (a NaN, say) would otherwise reach this one through a masked product, since 0 * NaN is NaN.
     """
 
     rows: Tensor | None
@@ -29,7 +29,10 @@ class KvWrite:
         real_T = slots_T >= page_size
         rows = None if bool(real_T.all()) else real_T.nonzero()[:, 0]
         slots = slots_T if rows is None else slots_T[rows]
-        fresh = slots[slots % page_size == 0] // page_size
+        first = (slots % page_size == 0).nonzero()[:, 0]
+        last = first + page_size - 1  # of this page, if the step fills it: a sequence's rows follow one another
+        reached = slots[last.clamp_(max=max(0, len(slots) - 1))]
+        fresh = slots[first][reached != slots[first] + page_size - 1] // page_size
         return cls(rows=rows, slots=slots, fresh_pages=fresh)
 
     def write(self, rows_TKD: Tensor, pages_PBKD: Tensor, scale: float = 1.0) -> None:
@@ -47,6 +50,11 @@ class KvWrite:
 def to_e4m3(x: Tensor, scale: float | Tensor = 1.0) -> Tensor:
     """x / scale, rounded; what is too large becomes the largest value, where torch alone would make it NaN."""
     return (x.to(torch.float32) / scale).clamp(-E4M3_MAX, E4M3_MAX).to(torch.float8_e4m3fn)
+
+
+def largest_of_rows(x_TI: Tensor) -> Tensor:
+    """[T, 1] float32: the largest magnitude of each row."""
+    return torch.linalg.vector_norm(x_TI, float("inf"), dim=-1, keepdim=True, dtype=torch.float32)
 
 
 def from_pages(rows: Tensor, like: Tensor, scale: float) -> Tensor:

@@ -1,6 +1,7 @@
 """Products with weights of 8 and 4 bits. On CPU twins that round alike and multiply in the model's own type."""
 
 from abc import abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
@@ -8,7 +9,7 @@ from torch import Tensor
 
 from headrace_worker.kernels.gemm import Gemm, Packed, PanelGemm
 from headrace_worker.kernels.int4_weight import Int4Weight, codes_on_grid, quantize_groups
-from headrace_worker.kernels.kv_write import E4M3_MAX, to_e4m3
+from headrace_worker.kernels.kv_write import E4M3_MAX, largest_of_rows, to_e4m3
 
 MANY_ROWS = 256
 """From here on a 4-bit weight is dequantized whole: the product costs more than the reading."""
@@ -34,15 +35,28 @@ class QuantizedGemm(Gemm):
     def pack(self, weight_OI: Tensor) -> Packed:
         return self.pack_on(weight_OI, None)
 
+    def across(self, maximum: Callable[[Tensor], Tensor]) -> "QuantizedGemm":
+        """For inputs that ranks share: `maximum` is the largest of each number over them. Codes are those of one rank.
+
+        Scales of groups of inputs need nobody else's.
+        """
+        return self
+
     @abstractmethod
     def pack_on(self, weight_OI: Tensor, grid: Grid | None) -> Packed:
         """The weight in codes of `grid`."""
 
 
-def fp8_codes(weight_OI: Tensor, grid: Grid | None) -> tuple[Tensor, Tensor]:
-    """(E4M3 codes [O, I], float32 scales [O, 1]), one scale per output channel."""
+def _alone(largest: Tensor) -> Tensor:
+    return largest
+
+
+def fp8_codes(
+    weight_OI: Tensor, grid: Grid | None, maximum: Callable[[Tensor], Tensor] = _alone
+) -> tuple[Tensor, Tensor]:
+    """(E4M3 codes [O, I], float32 scales [O, 1]), one per output channel, over all ranks that share its inputs."""
     wide = weight_OI.to(torch.float32)
-    scales_O1 = grid.scales_OG if grid else (wide.abs().amax(1, keepdim=True) / E4M3_MAX).clamp(min=1e-12)
+    scales_O1 = grid.scales_OG if grid else (maximum(largest_of_rows(wide)) / E4M3_MAX).clamp(min=1e-12)
     return to_e4m3(wide, scales_O1), scales_O1
 
 
@@ -69,15 +83,23 @@ class Fp8Gemm(QuantizedGemm):
 
     name = "fp8"
 
+    def __init__(self, maximum: Callable[[Tensor], Tensor] | None = None) -> None:
+        self._maximum = maximum
+
+    def across(self, maximum: Callable[[Tensor], Tensor]) -> "Fp8Gemm":
+        return Fp8Gemm(maximum)
+
     def pack_on(self, weight_OI: Tensor, grid: Grid | None) -> Packed:
-        codes_OI, scales_O1 = fp8_codes(weight_OI, grid)
+        codes_OI, scales_O1 = fp8_codes(weight_OI, grid, self._maximum or _alone)
         return Fp8Weight(codes_OI.contiguous(), scales_O1.t().contiguous())
 
     def multiply(self, x_TI: Tensor, packed: Packed, bias_O: Tensor | None) -> Tensor:
         from headrace_worker.kernels.quantize_rows import quantize_rows
 
         assert isinstance(packed, Fp8Weight), "packed by this gemm"
-        codes_TI, scales_T1 = quantize_rows(x_TI)
+        # Alone one pass over the rows does; shared rows are looked at first, and the ranks agree on the largest.
+        largest_T1 = None if self._maximum is None else self._maximum(largest_of_rows(x_TI))
+        codes_TI, scales_T1 = quantize_rows(x_TI, largest_T1)
         out_TO = torch._scaled_mm(
             codes_TI, packed.codes_OI.t(), scale_a=scales_T1, scale_b=packed.scales_1O, out_dtype=x_TI.dtype
         )
@@ -109,15 +131,19 @@ class Fp8Twin(QuantizedGemm):
 
     name = "fp8 twin"
 
-    def __init__(self) -> None:
+    def __init__(self, maximum: Callable[[Tensor], Tensor] = _alone) -> None:
         self._plain = PanelGemm()
+        self._maximum = maximum
+
+    def across(self, maximum: Callable[[Tensor], Tensor]) -> "Fp8Twin":
+        return Fp8Twin(maximum)
 
     def pack_on(self, weight_OI: Tensor, grid: Grid | None) -> Packed:
-        codes_OI, scales_O1 = fp8_codes(weight_OI, grid)
+        codes_OI, scales_O1 = fp8_codes(weight_OI, grid, self._maximum)
         return self._plain.pack((codes_OI.to(torch.float32) * scales_O1).to(weight_OI.dtype))
 
     def multiply(self, x_TI: Tensor, packed: Packed, bias_O: Tensor | None) -> Tensor:
-        scale_T1 = (x_TI.abs().amax(-1, keepdim=True).to(torch.float32) / E4M3_MAX).clamp(min=1e-12)
+        scale_T1 = (self._maximum(largest_of_rows(x_TI)) / E4M3_MAX).clamp(min=1e-12)
         rounded_TI = (to_e4m3(x_TI, scale_T1).to(torch.float32) * scale_T1).to(x_TI.dtype)
         return self._plain.multiply(rounded_TI, packed, bias_O)
 

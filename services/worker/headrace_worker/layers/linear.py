@@ -84,6 +84,10 @@ class ColumnParallelLinear(_Linear):
     def forward(self, x_TI: Tensor) -> Tensor:
         return self.multiply(x_TI, self.bias)
 
+    def forward_in_panels(self, x_TI: Tensor) -> Tensor:
+        """[T, out], or [P, T, out / P]."""
+        return self.gemm.multiply_in_panels(x_TI, self.weight, self.bias)
+
 
 class RowParallelLinear(_Linear):
     """Input is sharded; the ranks' partial sums are added by one all-reduce, and the bias once."""
@@ -91,6 +95,8 @@ class RowParallelLinear(_Linear):
     def __init__(self, in_size: int, out_size: int, bias: bool, setting: LayerSetting) -> None:
         self.full_shape = (out_size, in_size)
         super().__init__(setting.shard.part(in_size, "input width"), out_size, bias, setting)
+        if setting.quantized is not None and setting.shard.size > 1:
+            self.gemm = setting.quantized.across(setting.shard.maximum)
 
     def slots(self, own_name: str) -> dict[str, WeightSlot]:
         width = self.weight.shape[1]

@@ -18,7 +18,7 @@ def _unchanged(tensor: Tensor) -> Tensor:
 
 @dataclass(frozen=True)
 class Shard:
-    """One rank of a tensor-parallel group of `size`. At size 1 both collectives are the identity.
+    """One rank of a tensor-parallel group of `size`. At size 1 the collectives are the identity.
 
     Every rank calls them in the same order with the same shapes.
     """
@@ -29,6 +29,8 @@ class Shard:
     """Sum over the group, same shape."""
     gather: Callable[[Tensor], Tensor] = _unchanged
     """Concatenate the group's last dimensions, in rank order, on rank 0; the others get what they gave."""
+    maximum: Callable[[Tensor], Tensor] = _unchanged
+    """The largest of each number over the group, same shape."""
 
     def part(self, total: int, what: str) -> int:
         """This rank's share of a dimension."""

@@ -1,5 +1,7 @@
 """From a checkpoint to a model that is ready to run: built, filled, packed and, where promised, proved invariant."""
 
+from collections.abc import Callable
+
 from headrace_worker.models.checkpoint import ModelFiles
 from headrace_worker.models.llama import LlamaForCausalLM
 from headrace_worker.models.progress import Progress, silent
@@ -8,8 +10,14 @@ from headrace_worker.models.registry import BuildOptions, build_model
 from headrace_worker.models.weights import fill_model, prove_invariance
 
 
-def load_model(files: ModelFiles, options: BuildOptions, progress: Progress = silent) -> LlamaForCausalLM:
-    """All of a model, or one rank's part, as `options` say.
+def alone() -> None:
+    """Nobody is waited for."""
+
+
+def load_model(
+    files: ModelFiles, options: BuildOptions, progress: Progress = silent, meet: Callable[[], None] = alone
+) -> LlamaForCausalLM:
+    """All of a model, or one rank's part, as `options` say. `meet` returns when all ranks have read their weights.
 
     Raises CheckpointError or UnsupportedModelError; nothing half-loaded is ever returned.
     """
@@ -17,7 +25,7 @@ def load_model(files: ModelFiles, options: BuildOptions, progress: Progress = si
     weights = files.weights
     if options.grid is None and isinstance(weights, QuantizedDirectory):
         weights = weights.dequantized()
-    fill_model(model, weights, lambda share: progress("load", share))
+    fill_model(model, weights, lambda share: progress("load", share), meet)
     if options.deterministic:
         prove_invariance(model)
     return model.eval()

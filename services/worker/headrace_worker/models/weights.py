@@ -19,8 +19,12 @@ _BUFFER_SUFFIXES = (".rotary_emb.inv_freq", ".attn.bias", ".attn.masked_bias")
 """Buffers that old exporters saved among the weights; they are recomputed, never loaded."""
 
 
-def fill_model(model: LlamaForCausalLM, source: WeightSource, progress: Callable[[float], None]) -> None:
+def fill_model(
+    model: LlamaForCausalLM, source: WeightSource, progress: Callable[[float], None], meet: Callable[[], None]
+) -> None:
     """Load every weight, then let the layers pack theirs. `progress` gets the share of bytes read, 0 to 1.
+
+    `meet` is called in between: ranks that share a layer's inputs pack it together.
 
     Raises CheckpointError for missing or unexpected tensors, wrong shapes, and a head that is absent but not tied.
     """
@@ -38,6 +42,7 @@ def fill_model(model: LlamaForCausalLM, source: WeightSource, progress: Callable
             done += tensors[name].num_bytes
             progress(done / total)
         slots.clear()  # they hold the unpacked weights
+        meet()
         for _, layer in weight_layers(model):
             layer.pack()
 

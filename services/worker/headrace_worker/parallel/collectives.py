@@ -1,8 +1,8 @@
 """A rank's collectives over torch.distributed (NCCL on GPUs, gloo on CPU). Knows no layer and no plan.
 
-Within a tensor group: sums, and gathering to its first rank. Between stages: hidden states to the rank of the same
-number in the next one. Sums of more than two numbers depend on their order, and libraries choose it by size: `ordered`
-adds in rank order, so that a row's bits do not depend on how many rows there are.
+Within a tensor group: sums, maxima, and gathering to its first rank. Between stages: hidden states to the rank of the
+same number in the next one. Sums of more than two numbers depend on their order, and libraries choose it by size:
+`ordered` adds in rank order, so that a row's bits do not depend on how many rows there are.
 """
 
 from __future__ import annotations
@@ -69,6 +69,12 @@ class Collectives:
         for part in parts[1:]:
             total += part
         return total
+
+    def maximum(self, x: Tensor) -> Tensor:
+        """The largest of each number over the tensor group, in place."""
+        with self._recorded("maximum", x):
+            dist.all_reduce(x, dist.ReduceOp.MAX, group=self._group)
+        return x
 
     def gather(self, x: Tensor) -> Tensor:
         """The group's last dimensions one after the other, on its first rank; the others get what they gave."""

@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from headrace_worker.parallel.ring import shared_memory
 
-KINDS = ("nothing", "all_reduce", "gather", "send", "receive")
+KINDS = ("nothing", "all_reduce", "gather", "send", "receive", "maximum", "broadcast")
 _LINE = struct.Struct("<QQQQQQ")
 _NS = 1_000_000_000
 

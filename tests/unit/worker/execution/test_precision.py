@@ -6,7 +6,8 @@ from typing import Any
 import pytest
 
 from headrace_worker.config import ConfigError, WorkerConfig
-from headrace_worker.execution.precision import Precision, choose_precision
+from headrace_worker.execution.precision import Precision, check_groups, choose_precision
+from headrace_worker.models.model_config import ModelConfig
 from headrace_worker.models.stored_quantization import StoredQuantization
 
 AWQ = StoredQuantization("int4", "awq", 128)
@@ -54,3 +55,24 @@ def test_what_cannot_be_is_refused(
 ) -> None:
     with pytest.raises(ConfigError, match=message):
         choose(stored, capability, **settings)
+
+
+def shape(hidden_size: int, intermediate_size: int) -> ModelConfig:
+    return ModelConfig("llama", 64, hidden_size, intermediate_size, 2, 8, 4, 32, 256, 1e-5, 1e4, False)
+
+
+@pytest.mark.parametrize(
+    ("precision", "capability", "message"),
+    [
+        (choose(AWQ), 90, "tp: 4 ranks have 64 attention inputs each, no multiple of groups of 128"),
+        (choose(FP8), 90, "quantization: fp8 products are of multiples of 16; a rank has 72 feed-forward inputs"),
+    ],
+)
+def test_what_a_rank_has_must_fit_the_codes(precision: Precision, capability: int, message: str) -> None:
+    with pytest.raises(ConfigError) as refused:
+        check_groups(precision, shape(256, 288), 4, capability)
+    assert str(refused.value) == message
+
+
+def test_twins_multiply_fp8_of_any_size() -> None:
+    check_groups(choose(FP8), shape(256, 288), 4, 0)

@@ -5,6 +5,7 @@ import torch
 
 from headrace_worker.kernels.int4_product import int4_product, int4_product_twin
 from headrace_worker.kernels.int4_weight import Int4Weight, codes_on_grid, quantize_groups
+from headrace_worker.kernels.kv_write import largest_of_rows
 from headrace_worker.kernels.quantize_rows import quantize_rows, quantize_rows_twin
 from headrace_worker.kernels.quantized_gemm import Fp8Twin, Grid, Int4Twin, fp8_codes
 
@@ -73,3 +74,18 @@ def test_a_checkpoints_grid_is_kept() -> None:
     twin = Int4Twin()
     identity = torch.eye(32)
     torch.testing.assert_close(twin.multiply(identity, twin.pack_on(meant, Grid(scales, zeros)), None), meant.t())
+
+
+def test_ranks_that_share_rows_quantize_them_as_one_would() -> None:
+    """What they exchange is the largest of each row: codes, scales and weight codes are parts of the whole's."""
+    x, weight = noise(4, 128) * torch.tensor([[1.0], [0.0], [30.0], [1e-3]]), noise(32, 128, seed=2)
+    (codes, scales), (weight_codes, weight_scales) = quantize_rows_twin(x), fp8_codes(weight, None)
+    largest, weight_largest = largest_of_rows(x), largest_of_rows(weight)
+    for part in (slice(0, 64), slice(64, 128)):
+        for quantize in (quantize_rows, quantize_rows_twin):
+            got, got_scales = quantize(x[:, part], largest.clone())
+            assert torch.equal(got_scales, scales)
+            if quantize is quantize_rows_twin:  # the interpreter rounds otherwise
+                assert torch.equal(got.float(), codes[:, part].float())
+        got, got_scales = fp8_codes(weight[:, part], None, lambda own: torch.maximum(own, weight_largest))
+        assert torch.equal(got.float(), weight_codes[:, part].float()) and torch.equal(got_scales, weight_scales)
