@@ -128,15 +128,29 @@ class Dispatcher:
 
     def _try(self, ask: Ask, hits: Mapping[bytes, int], limits: Limits) -> Picked | None:
         """A replica now, or None if it is worth waiting for one. Raises HeadraceError if it is not."""
-        views = self._table.views(ask.model, hits)
-        choice = self._on_trial(ask, views, limits) if ask.on_trial else None
-        choice = choice or choose(ask, views, self._draws.random())
+        choice = self._choice(ask, hits, limits)
         if choice.picked is None:
             self._refuse(ask, choice)
             return None
         if late_s := self._late_s(ask, choice, limits):
             message = f"the queue of every replica of {ask.model} is longer than the request may wait"
             raise HeadraceError("queue_deadline", message, retry_after_s=max(0.1, late_s))
+        return self._sent(ask, choice)
+
+    def _choice(self, ask: Ask, hits: Mapping[bytes, int], limits: Limits) -> Choice:
+        """Of some replicas of a large fleet; of all where none of those will do, or a trial has few of its own."""
+        if ask.on_trial:
+            views = self._table.views(ask.model, hits)
+            return self._on_trial(ask, views, limits) or choose(ask, views, self._draws.random())
+        views = self._table.some_views(ask.model, hits, ask.session, self._draws)
+        choice = choose(ask, views, self._draws.random())
+        is_whole = len(views) == len(self._table.of_model(ask.model))
+        if is_whole or (choice.picked is not None and not self._late_s(ask, choice, limits)):
+            return choice
+        return choose(ask, self._table.views(ask.model, hits), self._draws.random())
+
+    def _sent(self, ask: Ask, choice: Choice) -> Picked:
+        assert choice.picked is not None, "somebody was picked"
         replica = self._table.get(choice.picked.view.id)
         assert replica is not None, "a view was made of a replica of the table"
         replica.breaker.on_pick(self._clock())

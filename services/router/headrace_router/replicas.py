@@ -6,8 +6,9 @@ control plane came back with nothing) does not end what still answers: it gets G
 
 import asyncio
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from random import Random
 from typing import NamedTuple
 
 from headrace.v1 import fleet_pb2, worker_pb2
@@ -18,6 +19,7 @@ from headrace_router.pairing import Link
 from headrace_router.prediction import UNKNOWN, StepCost
 from headrace_router.prefix_index import Group, record_of
 from headrace_router.scoring import View
+from headrace_router.shortlist import shortlist
 
 STALE_S = 3.0
 GRACE_S = 15.0
@@ -95,6 +97,7 @@ class ReplicaTable:
     def __init__(self, rules: FleetRules, in_flight: InFlight, clock: Callable[[], float] = time.monotonic) -> None:
         self._rules, self._in_flight, self._clock = rules, in_flight, clock
         self._replicas: dict[str, Replica] = {}
+        self._of_model: dict[str, list[Replica]] = {}
         self._registry_id = ""
         self.listed, self.changed = asyncio.Event(), asyncio.Event()
         self.last_cost: dict[str, StepCost] = {}
@@ -108,8 +111,11 @@ class ReplicaTable:
     def get(self, replica_id: str) -> Replica | None:
         return self._replicas.get(replica_id)
 
-    def of_model(self, model: str) -> list[Replica]:
-        return [replica for replica in self if replica.row.model == model]
+    def of_model(self, model: str) -> Sequence[Replica]:
+        found = self._of_model.get(model)
+        if found is None:
+            found = self._of_model[model] = [replica for replica in self if replica.row.model == model]
+        return found
 
     def num_ready(self, model: str) -> int:
         return sum(replica.ready for replica in self.of_model(model))
@@ -201,6 +207,12 @@ class ReplicaTable:
         now = self._clock()
         return [self._view(replica, now, hits) for replica in self.of_model(model)]
 
+    def some_views(self, model: str, hits: Mapping[bytes, int], session: str, draws: Random) -> list[View]:
+        """Those of `views` that are worth a look: all of them in a small fleet."""
+        replicas, now = self.of_model(model), self._clock()
+        held = {at: hits[each.record] for at, each in enumerate(replicas) if each.record in hits} if hits else {}
+        return [self._view(replicas[at], now, hits) for at in shortlist(len(replicas), held, session, draws)]
+
     def _view(self, replica: Replica, now: float, hits: Mapping[bytes, int]) -> View:
         pool = self._rules.pools.get(replica.row.pool)
         facts = replica.facts
@@ -223,6 +235,7 @@ class ReplicaTable:
 
     def _list(self, row: fleet_pb2.Replica) -> None:
         known = self._replicas.get(row.ref.id)
+        self._of_model.clear()
         if known is None or known.row.ref.endpoint != row.ref.endpoint:
             if known is not None:
                 self._drop(row.ref.id)
@@ -232,6 +245,7 @@ class ReplicaTable:
 
     def _drop(self, replica_id: str) -> None:
         del self._replicas[replica_id]
+        self._of_model.clear()
         self._in_flight.drop_replica(replica_id)
 
     def _wake(self) -> None:
