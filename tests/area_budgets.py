@@ -40,6 +40,7 @@ AREA_OF_PATH: Mapping[str, str] = {
     "tests/integration/platform/test_bench.py": "operations",
     "tests/integration/platform/test_books.py": "policy",
     "tests/integration/platform/test_commands.py": "operations",
+    "tests/integration/platform/test_cost.py": "operations",
     "tests/integration/platform/test_guarded_streams.py": "policy",
     "tests/integration/platform/test_outage.py": "routing",
     "tests/integration/platform/test_rollout.py": "routing",

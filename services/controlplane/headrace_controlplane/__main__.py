@@ -25,6 +25,7 @@ from headrace_controlplane.metrics_of_all import MetricsOfAll
 from headrace_controlplane.peers import Peers
 from headrace_controlplane.questions import Questions
 from headrace_controlplane.referee import Referee
+from headrace_controlplane.roll_call import RollCall
 from headrace_controlplane.roster import Roster
 from headrace_controlplane.scale_book import ScaleBook
 from headrace_controlplane.scaler import Scaler
@@ -91,7 +92,7 @@ async def build(config: ControlplaneConfig, host: Host) -> None:
     peers = Peers(host.service_token, host.tls)
     questions = Questions(subscribers, peers)
     accountant = Accountant(lifetimes, ledger, roster, questions)
-    auditor = Auditor(Sources(subscribers, peers, questions, roster.registry, lifetimes))
+    auditor = Auditor(Sources(RollCall(subscribers), peers, questions, roster.registry, lifetimes))
     traces = TraceStore(config.max_traces, config.max_trace_bytes)
     metrics = MetricsOfAll(subscribers, roster.registry, peers)
     office = Office(state, gate, questions, foreman, accountant, auditor, metrics, traces, scaler)

@@ -173,7 +173,8 @@ class AdminServicer(fleet_pb2_grpc.AdminServicer):
         self._enter(context, "Audit")
         found = await self._office.auditor.audit()
         rows = [fleet_pb2.AuditRow(**asdict(one)) for one in found]
-        return fleet_pb2.AuditReport(balanced=all(one.balanced for one in found), rows=rows)
+        silent = [one.component for one in found if one.is_missing]
+        return fleet_pb2.AuditReport(balanced=all(one.balanced for one in found), rows=rows, silent=silent)
 
     async def ListMetrics(self, request: Any, context: Any) -> AsyncIterator[Any]:
         self._office.gate.check(context)  # no line in the log: somebody watches

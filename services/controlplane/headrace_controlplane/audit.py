@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 
 Process = tuple[str, str]
 """Replica id and epoch."""
+_TELLS = "tells its books"
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,6 +22,11 @@ class Equation:
     left: float
     right: float
     balanced: bool
+
+    @property
+    def is_missing(self) -> bool:
+        """Whether it stands for books that nobody told."""
+        return self.equation == _TELLS
 
 
 @dataclass(frozen=True)
@@ -49,6 +55,11 @@ class Fleet:
     own: Sequence[Equation] = ()
     readings: Sequence[Reading] = ()
     tokens: Mapping[Process, Tokens] = field(default_factory=dict)
+
+
+def missing(component: str) -> Equation:
+    """Of a service that should have told its books and did not: an audit without them does not balance."""
+    return Equation(component, _TELLS, 0, 1, False)
 
 
 def audit(fleet: Fleet) -> list[Equation]:

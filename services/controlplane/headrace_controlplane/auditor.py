@@ -3,19 +3,19 @@
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
 
 import grpc
 
 from headrace.v1 import fleet_pb2, fleet_pb2_grpc, policy_pb2
-from headrace_controlplane.audit import Equation, Fleet, Process, Reading, Tokens, audit
+from headrace_controlplane.audit import Equation, Fleet, Process, Reading, Tokens, audit, missing
 from headrace_controlplane.lifetimes import Lifetimes
 from headrace_controlplane.peers import Peers
 from headrace_controlplane.questions import Questions
 from headrace_controlplane.registry import Registry
-from headrace_controlplane.subscribers import Subscribers
+from headrace_controlplane.roll_call import RollCall
 from headrace_controlplane.tallies import Tallies
 from headrace_kit import telemetry
 from headrace_kit.errors import HeadraceError
@@ -24,18 +24,21 @@ log = logging.getLogger(__name__)
 EVERY_S = 60.0
 _ASK_S = 5.0
 _TRIES, _BETWEEN_S = 6, 1.0
+# Whoever says nothing is waited for each time.
+_LONGEST_S, _LONGEST_WITHOUT_ALL_S = 45.0, 8.0
 _READINGS, _APART_S = 4, 0.1
 # Rows that were settled by another clock a moment before the last reading ended are read again.
 _OVERLAP_MS = 10_000
 _unbalanced = telemetry.gauge("audit_unbalanced", "Equations of the last audit that did not balance")
 _audits = telemetry.counter("audits_total", "Audits of the fleet by result", ["result"])
+_SERVICES = ("gateway", "policy", "router")
 
 
 @dataclass(frozen=True)
 class Sources:
     """Who is asked."""
 
-    subscribers: Subscribers
+    roll_call: RollCall
     peers: Peers
     questions: Questions
     registry: Registry
@@ -53,15 +56,21 @@ class _Asked:
 class Auditor:
     """``run`` is for ``host.tasks.start``; one audit at a time. ``wall`` is Unix time in seconds."""
 
-    def __init__(self, sources: Sources, wall: Callable[[], float] = time.time) -> None:
-        self._sources, self._wall = sources, wall
+    def __init__(
+        self,
+        sources: Sources,
+        wall: Callable[[], float] = time.time,
+        clock: Callable[[], float] = time.monotonic,
+        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+    ) -> None:
+        self._sources, self._wall, self._clock, self._sleep = sources, wall, clock, sleep
         self._tallies, self._read_to_ms = Tallies(), 0
         self._lock = asyncio.Lock()
 
     async def run(self) -> None:
         """For ever, EVERY_S apart."""
         while True:
-            await asyncio.sleep(EVERY_S)
+            await self._sleep(EVERY_S)
             try:
                 broken = [one for one in await self.audit() if not one.balanced]
             except HeadraceError as error:
@@ -75,14 +84,16 @@ class Auditor:
     async def audit(self) -> list[Equation]:
         """Every equation. What does not balance is looked at again: a settlement may be on its way."""
         async with self._lock:
+            started = self._clock()
             for left in reversed(range(_TRIES)):
                 found = await self._once()
                 num_broken = sum(not one.balanced for one in found)
-                if not num_broken or not left:
+                limit_s = _LONGEST_WITHOUT_ALL_S if any(one.is_missing for one in found) else _LONGEST_S
+                if not num_broken or not left or self._clock() > started + limit_s:
                     break
-                await asyncio.sleep(_BETWEEN_S)
+                await self._sleep(_BETWEEN_S)
         _unbalanced.set(num_broken)
-        _audits.labels("unbalanced" if num_broken else "balanced").inc()
+        _audits.labels(_result(found)).inc()
         return found
 
     async def _once(self) -> list[Equation]:
@@ -92,12 +103,15 @@ class Auditor:
         readings: list[Reading] = []
         own: list[Equation] = []
         for _ in range(_READINGS):
-            gateways, policies, routers = [await self._ask(name) for name in ("gateway", "policy", "router")]
-            readings.append(_reading(gateways, policies, routers))
-            own = [*_own(after), *_own(gateways), *_own(policies), *_own(routers)]
+            asked = [await self._ask(name) for name in _SERVICES]
+            own = list(chain.from_iterable(map(_own, (after, *asked))))
+            if any(one.silent for one in asked):
+                readings.clear()  # sums over some of the services would blame those that answer
+                break
+            readings.append(_reading(*asked))
             if len(readings) > 1 and _is_still(readings[-1]):
                 break
-            await asyncio.sleep(_APART_S)
+            await self._sleep(_APART_S)
         return audit(Fleet(own, readings, self._compare(workers, after)))
 
     def _compare(self, before: _Asked, after: _Asked) -> dict[Process, Tokens]:
@@ -131,7 +145,10 @@ class Auditor:
         )
 
     async def _ask(self, service: str) -> _Asked:
-        return await self._ask_all(self._sources.subscribers.endpoints(service), service)
+        asked = await self._ask_all(await self._sources.roll_call.endpoints(service), service)
+        if not asked.books and not asked.silent:
+            asked.silent.append(f"{service} (none has subscribed)")
+        return asked
 
     async def _ask_all(self, endpoints: Sequence[str], service: str) -> _Asked:
         asked = _Asked()
@@ -162,7 +179,12 @@ def _own(asked: _Asked) -> list[Equation]:
         for book in asked.books
         for row in book.rows
     ]
-    return told + [Equation(name, "tells its books", 0, 1, False) for name in asked.silent]
+    return told + [missing(name) for name in asked.silent]
+
+
+def _result(found: Sequence[Equation]) -> str:
+    broken = [one for one in found if not one.balanced]
+    return "unbalanced" if any(not one.is_missing for one in broken) else "incomplete" if broken else "balanced"
 
 
 def _tokens(asked: _Asked) -> Iterable[fleet_pb2.EpochTokens]:

@@ -135,6 +135,7 @@ class FleetServicer(fleet_pb2_grpc.FleetServicer):
         try:
             async for ack in acks:
                 subscriber.note(ack.last_good, ack.nacked, ack.error)
+                subscriber.leaving = ack.leaving
                 if ack.nacked:
                     facts = {"service": subscriber.service, "subscriber": subscriber.instance}
                     log.error("snapshot_nacked", extra={**facts, "version": ack.nacked, "detail": ack.error})

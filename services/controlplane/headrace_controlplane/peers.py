@@ -1,5 +1,7 @@
 """Channels to the services that the control plane asks on behalf of operators. Knows no question."""
 
+import asyncio
+
 import grpc
 
 from headrace_kit import channels
@@ -22,3 +24,17 @@ class Peers:
     async def close(self) -> None:
         for channel in self._channels.values():
             await channel.close()
+
+
+async def is_gone(endpoint: str, limit_s: float = 2.0) -> bool:
+    """Whether nobody listens there any more. A process that was stopped, or a host that is away, refuses nothing."""
+    host, _, port = endpoint.rpartition("/")[2].rpartition(":")
+    try:
+        async with asyncio.timeout(limit_s):
+            _, writer = await asyncio.open_connection(host.strip("[]"), int(port))
+    except ConnectionRefusedError:
+        return True
+    except (OSError, ValueError, TimeoutError):
+        return False
+    writer.close()
+    return False

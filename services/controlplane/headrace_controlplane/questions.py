@@ -16,8 +16,10 @@ from headrace.v1 import (
     worker_pb2,
     worker_pb2_grpc,
 )
+from headrace_controlplane.levels_of_all import Answer, levels_of_all
 from headrace_controlplane.peers import Peers
 from headrace_controlplane.registry import Record
+from headrace_controlplane.roll_call import RollCall
 from headrace_controlplane.subscribers import Subscribers
 from headrace_controlplane.usage_merge import merged
 from headrace_kit.errors import HeadraceError, from_rpc_error
@@ -32,17 +34,19 @@ class Questions:
 
     def __init__(self, subscribers: Subscribers, peers: Peers) -> None:
         self._subscribers, self._peers = subscribers, peers
+        self._roll_call = RollCall(subscribers)
 
     async def quota(self, query: policy_pb2.QuotaQuery) -> policy_pb2.QuotaReport:
-        stub = policy_pb2_grpc.PolicyStub(self._policies()[0])
-        try:
-            return await stub.GetQuota(query, timeout=_ASK_S)  # type: ignore[no-any-return]
-        except grpc.aio.AioRpcError as error:
-            raise from_rpc_error(error, fallback="policy_unavailable") from error
+        """Asks every policy and needs one; raises what they said if none can tell."""
+        answer = await levels_of_all([self._levels(policy, query) for policy in await self._policies()])
+        if isinstance(answer, HeadraceError):
+            raise answer
+        return answer
 
     async def usage(self, query: policy_pb2.UsageQuery) -> AsyncIterator[policy_pb2.UsageRow]:
         """Asks every policy, for each keeps what it settled. All must answer: a bill may lack nothing."""
-        calls = [policy_pb2_grpc.PolicyStub(each).GetUsage(query, timeout=6 * _ASK_S) for each in self._policies()]
+        policies = await self._policies()
+        calls = [policy_pb2_grpc.PolicyStub(each).GetUsage(query, timeout=6 * _ASK_S) for each in policies]
         try:
             async for row in merged([aiter(call) for call in calls]):
                 yield row
@@ -85,9 +89,15 @@ class Questions:
             log.info("router_does_not_know", extra={"router": endpoint, "code": error.code().name})
             return None
 
-    def _policies(self) -> list[grpc.aio.Channel]:
+    async def _levels(self, policy: grpc.aio.Channel, query: policy_pb2.QuotaQuery) -> Answer:
+        try:
+            return await policy_pb2_grpc.PolicyStub(policy).GetQuota(query, timeout=_ASK_S)  # type: ignore[no-any-return]
+        except grpc.aio.AioRpcError as error:
+            return from_rpc_error(error, fallback="policy_unavailable")
+
+    async def _policies(self) -> list[grpc.aio.Channel]:
         """At least one."""
-        endpoints = self._subscribers.endpoints("policy")
+        endpoints = await self._roll_call.endpoints("policy")
         if not endpoints:
             raise HeadraceError("policy_unavailable", "no policy service subscribes to this control plane")
         return [self._peers.channel(endpoint, "policy") for endpoint in endpoints]

@@ -1,10 +1,14 @@
-"""Who subscribes to the snapshot and what became of each version there. Knows no stream."""
+"""Who subscribes to the snapshot and what became of each version there, and who is missed. Knows no stream."""
 
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from headrace_controlplane import sections
 from headrace_kit.errors import HeadraceError
+
+MISSED_S = 900.0
+"""How long an instance is missed whose subscription ended without a goodbye."""
 
 
 @dataclass
@@ -17,6 +21,7 @@ class Subscriber:
     version: int = 0
     nacked: int = 0
     error: str = ""
+    leaving: bool = False
 
     def note(self, last_good: int, nacked: int, error: str) -> None:
         """The fate of a version. A version that came into force after a refusal ends the refusal."""
@@ -28,10 +33,11 @@ class Subscriber:
 
 
 class Subscribers:
-    """The open subscriptions."""
+    """The open subscriptions, and those that broke off a while ago by ``clock``."""
 
-    def __init__(self) -> None:
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._open: list[Subscriber] = []
+        self._clock, self._broken_off = clock, dict[tuple[str, str], float]()
 
     def __iter__(self) -> Iterator[Subscriber]:
         return iter(self._open)
@@ -49,7 +55,22 @@ class Subscribers:
 
     def remove(self, subscriber: Subscriber) -> None:
         self._open.remove(subscriber)
+        place = subscriber.service, subscriber.endpoint
+        if subscriber.leaving:
+            self.forget(*place)
+        elif subscriber.endpoint:
+            self._broken_off[place] = self._clock()
 
     def endpoints(self, service: str) -> list[str]:
         """Where instances of a service answer, newest subscription first."""
         return list(dict.fromkeys(s.endpoint for s in reversed(self._open) if s.service == service and s.endpoint))
+
+    def missed(self, service: str) -> list[str]:
+        """Where instances answered whose subscription broke off within MISSED_S and that nobody knows to be gone."""
+        since, here = self._clock() - MISSED_S, self.endpoints(service)
+        self._broken_off = {place: at for place, at in self._broken_off.items() if at >= since}
+        return [endpoint for name, endpoint in self._broken_off if name == service and endpoint not in here]
+
+    def forget(self, service: str, endpoint: str) -> None:
+        """Nobody misses it any more: it said goodbye, or is known to be gone."""
+        self._broken_off.pop((service, endpoint), None)

@@ -55,6 +55,7 @@ async def build(config: GatewayConfig, host: Host) -> None:
         state_dir=config.state_dir,
     )
     snapshots.endpoint = config.advertise or host.grpc.address
+    host.on_drain(snapshots.leave)
     policy, router = PolicyClient(policy_channel), RouterClient(router_channel)
     outbox = Outbox(config.state_dir / "outbox.sqlite")
     settler = Settler(policy, outbox)

@@ -42,7 +42,11 @@ class OrphanSettler:
 
     async def _settle(self, link: WorkerLink, orphans: list[pb.Orphan]) -> None:
         first = orphans[0].final
-        await self._settler.settle(settlement(orphans))
+        closed = settlement(orphans)
+        answer = await self._settler.settle(closed)
+        if answer is None or answer.state == policy_pb2.SettleResponse.STATE_DUPLICATE:
+            # What stands may be the settlement of another attempt of the same response.
+            await self._settler.settle(beside(closed))
         link.acknowledge(first.response_id, first.attempt, traced=True)
         self._router.report(outcome(orphans))
         _adopted.inc()
@@ -74,12 +78,24 @@ def settlement(orphans: list[pb.Orphan]) -> policy_pb2.SettleRequest:
                 decision_id=one.decision_id,
                 num_generated_tokens=num_generated,
                 device_us=sum(final.device_us for final in finals),
+                prefill=next((final.prefill for final in finals if final.HasField("prefill")), None),
+                prefill_device_us=sum(final.prefill_device_us for final in finals),
                 outcome="failed",
             )
         ],
         source=policy_pb2.SETTLEMENT_SOURCE_ORPHAN,
         snapshot_version=one.snapshot_version,
     )
+
+
+def beside(closed: policy_pb2.SettleRequest) -> policy_pb2.SettleRequest:
+    """The same attempt under an id of its own, for the books of its replica: a response may have had several."""
+    found = policy_pb2.SettleRequest(attempt_of=closed.reservation.response_id, reason=closed.reason)
+    found.reservation.CopyFrom(closed.reservation)
+    found.reservation.response_id += f".{closed.attempts[0].attempt}"
+    found.attempts.extend(closed.attempts)
+    found.source, found.snapshot_version = closed.source, closed.snapshot_version
+    return found
 
 
 def outcome(orphans: list[pb.Orphan]) -> routing_pb2.AttemptOutcome:

@@ -42,7 +42,7 @@ class SnapshotClient(Generic[S]):
         self._stub: Any = fleet_pb2_grpc.FleetStub(channel)
         self._section_type, self._apply, self._sleep = section_type, apply, sleep
         self._service, self._instance, self._path = service, instance, state_dir / "snapshot.pb"
-        self._first = asyncio.Event()
+        self._first, self._acks = asyncio.Event(), asyncio.Queue[fleet_pb2.SnapshotAck]()
         self.version, self.endpoint = 0, ""
 
     async def first(self) -> int:
@@ -55,19 +55,23 @@ class SnapshotClient(Generic[S]):
         await self._start_from_disk()
         attempt = 0
         while True:
-            acks: asyncio.Queue[fleet_pb2.SnapshotAck] = asyncio.Queue()
-            acks.put_nowait(self._ack())
-            call = self._stub.WatchSnapshot(_drawn(acks))
+            self._acks = asyncio.Queue()
+            self._acks.put_nowait(self._ack())
+            call = self._stub.WatchSnapshot(_drawn(self._acks))
             try:
                 async for snapshot in call:
                     attempt = 0
-                    acks.put_nowait(await self._receive(snapshot))
+                    self._acks.put_nowait(await self._receive(snapshot))
             except grpc.aio.AioRpcError as error:
                 log.warning("snapshot_watch_lost", extra={"code": error.code().name, "detail": error.details()})
             finally:
                 call.cancel()
             await self._sleep(backoff_s(attempt))
             attempt += 1
+
+    async def leave(self) -> None:
+        """Says that nobody has to miss this instance when its subscription ends; for ``host.on_drain``."""
+        self._acks.put_nowait(self._ack(leaving=True))
 
     async def _receive(self, snapshot: fleet_pb2.Snapshot) -> fleet_pb2.SnapshotAck:
         if error := self._put_in_force(snapshot):

@@ -29,7 +29,7 @@ from headrace_policy.sqlite_journal import SqliteJournal
 
 async def build(config: PolicyConfig, host: Host) -> None:
     shelf, client = Shelf(), redis_link.connect(config.redis)
-    link = RedisLink(client)
+    link = RedisLink(client, decide_s=config.redis_decide_s)
     host.on_close(client.aclose)
     ledger = RedisLedger(link, lease_ms=round(config.lease_s * 1000))
     journal = open_journal(config)
@@ -88,6 +88,7 @@ def follow(config: PolicyConfig, host: Host, shelf: Shelf) -> None:
         state_dir=config.state_dir,
     )
     snapshots.endpoint = config.advertise or host.grpc.address
+    host.on_drain(snapshots.leave)
     host.health.add("snapshot")
 
     async def first_snapshot() -> None:

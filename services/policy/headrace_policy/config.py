@@ -21,6 +21,9 @@ class PolicyConfig:
         metadata={**_help("unix:///PATH, redis://HOST:PORT or redis+cluster://HOST:PORT"), "secret": True},
     )
 
+    redis_decide_s: float = field(
+        default=0.08, metadata=_help("silence of Redis after which an admission is decided without it")
+    )
     advertise: str | None = field(default=None, metadata=_help("gRPC target of this process for others; none: bound"))
     lease_s: float = field(default=30.0, metadata=_help("life of a reservation that nobody renews"))
 
@@ -64,6 +67,8 @@ class PolicyConfig:
             raise ValueError("jwks_url: jwks_url, jwt_issuer and jwt_audience come together")
         if self.jwks_url is not None and not self.jwks_url.startswith(("https://", "http://")):
             raise ValueError("jwks_url: expected an http or https URL")
+        if not 0 < self.redis_decide_s < 1:  # what nobody waits for is tried for a second
+            raise ValueError(f"redis_decide_s: must be above 0 and below 1, is {self.redis_decide_s}")
         if not self.lease_s > 0:
             raise ValueError(f"lease_s: must be positive, is {self.lease_s}")
         if not self.drain_s >= 0:

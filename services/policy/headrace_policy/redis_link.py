@@ -17,7 +17,7 @@ from headrace_policy import redis_schema
 
 log = logging.getLogger(__name__)
 DECIDE_S = 0.08
-"""Below the 100 ms in which an admission is decided, whatever Redis does."""
+"""Silence after which an admission is decided without Redis: below 100 ms, whatever it does."""
 PATIENT_S = 1.0
 """For calls that nobody waits for: what they do must not be lost."""
 _SLICE_S = 0.005
@@ -66,18 +66,25 @@ def connect(url: str) -> Client:
     return client  # type: ignore[no-any-return]
 
 
-async def _within(work: Callable[[], Awaitable[Any]], limit_s: float) -> Any:
-    """The result, or TimeoutError after ``limit_s`` in which this process listened.
+async def _within(work: Callable[[], Awaitable[Any]], limits_s: tuple[float, float], heard: Callable[[], int]) -> Any:
+    """The result, or TimeoutError after a silence of ``limits_s[0]``, and after ``limits_s[1]`` in any case.
 
-    A burst of calls keeps the loop from its sockets, and then it finds timer and answer ready together. So the wait is
-    cut into slices that count as themselves however late the loop comes back: a silent Redis is what they measure.
+    Silence is time in which this process listened and Redis answered nobody: ``heard`` counts its answers. A burst of
+    calls keeps the loop from its sockets, and then it finds timer and answer ready together. So the wait is cut into
+    slices that count as themselves however late the loop comes back; and a slow Redis that works through a burst is
+    none that is away.
     """
+    most_silent, most = (max(1, round(limit_s / _SLICE_S)) for limit_s in limits_s)
     task = asyncio.ensure_future(work())
     try:
-        for _ in range(max(1, round(limit_s / _SLICE_S))):
+        num_silent, num_heard = 0, heard()
+        for _ in range(most):
             done, _pending = await asyncio.wait([task], timeout=_SLICE_S)
             if done:
                 return task.result()
+            num_silent, num_heard = (num_silent + 1 if heard() == num_heard else 0), heard()
+            if num_silent >= most_silent:
+                break
         raise TimeoutError
     finally:
         if not task.done():
@@ -108,7 +115,7 @@ class RedisLink:
         self._turns = asyncio.Semaphore(_AT_ONCE)
         self._sha = hashlib.sha1(self._script.encode()).hexdigest()
         self._blocked_until = 0.0
-        self._answered_at, self._num_silent = float("-inf"), 0
+        self._num_answered, self._num_silent, self._silent_until = 0, 0, float("-inf")
         self._probing, self._verified = False, False
         self.away = ""
         self.back_since = clock()
@@ -132,13 +139,18 @@ class RedisLink:
             raise StoreAwayError(self.away, sent=False)
         self._probing, started = bool(self.away), self._clock()
         try:
-            result = await _within(lambda: self._on_known_ground(work), limit_s)
+            limits_s = (limit_s, max(limit_s, self.patient_s))
+            result = await _within(lambda: self._on_known_ground(work), limits_s, lambda: self._num_answered)
         except _FAULTS as error:
             raise StoreAwayError(self._lost(error, started, limit_s), sent=True) from error
         finally:
             self._probing = False
         self._answered(self._clock() - started)
         return result
+
+    async def warm_up(self) -> None:
+        """Opens the connections that a burst needs, so that its calls wait for answers only; raises StoreAwayError."""
+        await asyncio.gather(*(self.call(self.client.ping) for _ in range(_AT_ONCE)))
 
     async def _on_known_ground(self, work: Callable[[], Awaitable[Any]]) -> Any:
         """The first call to a server, and the first after it was away, looks at the number of its data."""
@@ -163,14 +175,15 @@ class RedisLink:
             return await self.client.eval(self._script, len(keys), *keys, *args)
 
     def _lost(self, error: BaseException, started: float, limit_s: float) -> str:
-        """Opens the breaker, unless it was one hiccup, a burst that waits for itself, or a call that Redis refuses."""
+        """Opens the breaker, unless it was a hiccup, or a call that Redis refuses: calls share the same hiccup."""
         _calls.labels("failed").inc()
         reason = str(error) or type(error).__name__
         if isinstance(error, TimeoutError):
             reason = f"no answer within {limit_s * 1000:.0f} ms"
-            self._num_silent += 1
-            others_answered = self._answered_at > started
-            if not self.away and (others_answered or (self._num_silent < _MOST_SILENT and limit_s < self.patient_s)):
+            if started >= self._silent_until:  # else it waited through the same silence as the call before
+                self._num_silent += 1
+            self._silent_until = self._clock()
+            if not self.away and self._num_silent < _MOST_SILENT and limit_s < self.patient_s:
                 return reason
         if isinstance(error, ResponseError | AttributeError):
             return reason
@@ -182,7 +195,7 @@ class RedisLink:
     def _answered(self, seconds: float) -> None:
         _calls.labels("answered").inc()
         _seconds.observe(seconds)
-        self._answered_at, self._num_silent = self._clock(), 0
+        self._num_answered, self._num_silent = self._num_answered + 1, 0
         if self.away:
             log.info("redis_answers")
             self.away, self.back_since = "", self._clock()

@@ -76,6 +76,7 @@ def follow(config: RouterConfig, host: Host, channel: grpc.aio.Channel, rules: F
         state_dir=config.state_dir,
     )
     snapshots.endpoint = config.advertise or host.grpc.address
+    host.on_drain(snapshots.leave)
     roster = Roster(table, channel, host.instance, config.state_dir)
     for name in ("snapshot", "replicas"):
         host.health.add(name)

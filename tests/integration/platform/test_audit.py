@@ -84,3 +84,16 @@ def test_it_balances_after_a_gateway_died_with_open_streams(platform: Platform) 
             list(running)
     platform.wait_ready()
     wait_until(lambda: broken(audit(platform)) == [], "the books balance", 40.0)
+
+
+def test_a_service_that_says_nothing_makes_it_incomplete(platform: Platform) -> None:
+    """A gateway that is stopped may hold anything; nothing was lost, so it balances again once that goes on."""
+    pid = platform.announced("gateway")["pid"]
+    os.kill(pid, signal.SIGSTOP)
+    try:
+        done = platform.headrace("audit", timeout_s=120.0)
+    finally:
+        os.kill(pid, signal.SIGCONT)
+    assert done.returncode == 1
+    assert f"INCOMPLETE: no books from gateway {platform.announced('gateway')['grpc']}" in done.stdout
+    wait_until(lambda: broken(audit(platform)) == [], "the books balance", 40.0)

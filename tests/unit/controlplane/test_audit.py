@@ -79,3 +79,18 @@ def test_processes_that_are_gone_are_forgotten_and_come_back_with_nothing_owed()
     assert (tallies.of(WORKER), tallies.of(("w0", "e2"))) == (0, 3)
     tallies.add([], set(), forget=False)
     assert tallies.of(("w0", "e2")) == 3
+
+
+def test_an_attempt_closed_beside_its_response_counts_once() -> None:
+    """A lost gateway's response had two attempts; their workers' finals came one by one, and then its owner's word."""
+    first, second, whole = _row("r1", 5), _row("r1.2", 7), _row("r1", 5, 7)
+    second.settlement.attempt_of, second.settlement.attempts[0].attempt = "r1", 2
+    tallies = Tallies()
+    tallies.add([first, second], {WORKER})
+    assert tallies.of(WORKER) == 12
+    tallies.add([second, whole], {WORKER})
+    assert tallies.of(WORKER) == 12
+    early = Tallies()
+    early.add([second], {WORKER})
+    early.add([whole], {WORKER})
+    assert early.of(WORKER) == 12

@@ -84,9 +84,12 @@ def test_the_parts_are_the_bill(segments: list[Segment], done: list[Work]) -> No
     assert sum(amount.cost for amount in lines.values()) == pytest.approx(whole.cost)
 
 
-def _row(kind: str = "COMPLETED", *, created: bool = True, withheld: int = 0, attempts: int = 1) -> policy_pb2.UsageRow:
+def _row(
+    kind: str = "COMPLETED", *, created: bool = True, withheld: int = 0, attempts: int = 1, reason: str = ""
+) -> policy_pb2.UsageRow:
     settled = policy_pb2.SettleRequest(
         created=created,
+        reason=reason,
         kind=f"TERMINAL_KIND_{kind}",
         num_withheld_tokens=withheld,
         num_output_tokens=10,
@@ -104,10 +107,12 @@ def _row(kind: str = "COMPLETED", *, created: bool = True, withheld: int = 0, at
     [
         (_row(), [("useful", 1000, 10)]),
         (_row("INCOMPLETE"), [("useful", 1000, 10)]),
-        (_row("INCOMPLETE", withheld=4), [("withheld", 400, 4), ("useful", 600, 6)]),
+        (_row(withheld=4), [("withheld", 400, 4), ("useful", 600, 6)]),
+        (_row("INCOMPLETE", withheld=4, reason="content_filter"), [("withheld", 1000, 10)]),
         (_row("FAILED"), [("failed", 1000, 10)]),
         (_row("CANCELLED"), [("cancelled", 1000, 10)]),
         (_row(created=False), [("failed", 1000, 10)]),
+        (_row(created=False, reason="disconnect"), [("cancelled", 1000, 10)]),
         (_row(attempts=2), [("recompute", 1000, 10), ("useful", 1000, 10)]),
         (_row(attempts=0), []),
     ],
@@ -120,6 +125,16 @@ def test_a_correction_replaces_what_it_corrects() -> None:
     swept, owner = _row("FAILED"), _row()
     owner.correction = True
     assert [work.part for work in works([swept, owner])] == ["useful"]
+
+
+def test_each_attempt_of_a_lost_gateways_response_is_in_the_bill_once() -> None:
+    """Its replicas told of it one by one; a settlement that names both goes before what was closed beside it."""
+    first, second = _row("FAILED", reason="gateway_lost"), _row(created=False, reason="gateway_lost")
+    second.settlement.reservation.response_id, second.settlement.attempt_of = "r1.2", "r1"
+    second.settlement.attempts[0].attempt = 2
+    assert [(work.part, work.busy_us) for work in works([first, second])] == [("failed", 1000), ("failed", 1000)]
+    owner = _row(attempts=2)
+    assert [work.part for work in works([first, second, owner])] == ["recompute", "useful"]
 
 
 def test_the_report_has_room_for_every_part() -> None:

@@ -22,3 +22,10 @@ def test_what_appears_and_what_goes_is_shown() -> None:
 
 def test_against_nothing_everything_is_new() -> None:
     assert "models.scripted.source: (none) -> scripted" in changes(None, parse(SCRIPTED))
+
+
+def test_what_appears_without_a_value_is_no_change() -> None:
+    lines = changes(parse(SCRIPTED), parse(SCRIPTED + "tenants: {a: {}}"))
+    assert "tenants.a.weight: (none) -> 1.0" in lines
+    sides = [line.partition(": ")[2].split(" -> ") for line in lines]
+    assert lines and not [side for side in sides if side[0] == side[1] or set(side) <= {"(none)", "(empty)"}]

@@ -36,7 +36,8 @@ class Bench:
     def __init__(self, folder: Path) -> None:
         self.policy, self.outbox, self.sessions = Policy(), Outbox(folder / "outbox.sqlite"), Sessions()
         self.settler = Settler(cast("Any", self.policy), self.outbox)
-        self.books = Books("g", self.sessions, self.settler, Renewals(cast("Any", self.policy), "g"))
+        self.renewals = Renewals(cast("Any", self.policy), "g")
+        self.books = Books("g", self.sessions, self.settler, self.renewals)
 
     def begin(self, name: str, *, created: bool = True) -> RunningResponse:
         session = cast("RunningResponse", Running(name, created=created))

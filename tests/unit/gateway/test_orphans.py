@@ -12,11 +12,18 @@ RAN_ON = response_pb2.ReplicaRef(id="w", epoch="e")
 
 
 class FakeSettler:
+    """Policy as far as it answers: the first settlement of an id stands."""
+
     def __init__(self) -> None:
         self.requests: list[policy_pb2.SettleRequest] = []
+        self.is_away = False
 
-    async def settle(self, request: policy_pb2.SettleRequest) -> None:
+    async def settle(self, request: policy_pb2.SettleRequest) -> policy_pb2.SettleResponse | None:
+        known = {one.reservation.response_id for one in self.requests}
         self.requests.append(request)
+        is_new = request.reservation.response_id not in known
+        state = policy_pb2.SettleResponse.STATE_APPLIED if is_new else policy_pb2.SettleResponse.STATE_DUPLICATE
+        return None if self.is_away else policy_pb2.SettleResponse(state=state)
 
 
 class FakeRouter:
@@ -37,11 +44,11 @@ class FakeLink:
         self.acknowledged.append((response_id, attempt, len(self._settler.requests)))
 
 
-def orphan(choice: int, gateway_id: str = "lost", n: int = 2) -> pb.Orphan:
+def orphan(choice: int, gateway_id: str = "lost", n: int = 2, attempt: int = 1) -> pb.Orphan:
     held = policy_pb2.Reservation(response_id="r", gateway_id=gateway_id)
     final = pb.Final(
         response_id="r",
-        attempt=1,
+        attempt=attempt,
         choice=choice,
         num_prompt_tokens=22,
         num_generated_tokens=5,
@@ -94,6 +101,17 @@ async def test_the_process_that_ran_it_is_in_the_books() -> None:
     assert [attempt.replica for attempt in settler.requests[0].attempts] == [RAN_ON]
 
 
+async def test_so_is_the_replica_that_computed_the_prompt() -> None:
+    adopter, settler, link = make()
+    first = orphan(0)
+    first.final.prefill.id, first.final.prefill_device_us = "p", 40
+    adopter.take(link, [orphan(1), first])
+    for _ in range(3):
+        await asyncio.sleep(0)
+    (attempt,) = settler.requests[0].attempts
+    assert (attempt.prefill.id, attempt.prefill_device_us, attempt.device_us) == ("p", 40, 20)
+
+
 async def test_the_router_hears_that_it_is_over_and_whose_fault_it_is_not() -> None:
     router = FakeRouter()
     adopter, _, link = make(router)
@@ -103,3 +121,26 @@ async def test_the_router_hears_that_it_is_over_and_whose_fault_it_is_not() -> N
     (told,) = router.outcomes
     assert (told.decision_id, told.outcome, told.reason) == ("d", "failed", "gateway_lost")
     assert told.num_generated_tokens == 10
+
+
+async def test_every_attempt_of_a_response_reaches_the_books_of_its_replica() -> None:
+    """The response was moved before its gateway died: both replicas have finals of it."""
+    adopter, settler, link = make()
+    for attempt in (2, 1):
+        adopter.take(link, [orphan(0, n=1, attempt=attempt)])
+        for _ in range(4):
+            await asyncio.sleep(0)
+    whole, duplicate, beside = settler.requests
+    assert (whole.attempt_of, duplicate.reservation.response_id, whole.attempts[0].attempt) == ("", "r", 2)
+    assert (beside.reservation.response_id, beside.attempt_of, beside.attempts[0].attempt) == ("r.1", "r", 1)
+    assert (beside.attempts[0].device_us, beside.created, beside.num_output_tokens) == (10, False, 0)
+    assert [done[:2] for done in link.acknowledged] == [("r", 2), ("r", 1)]
+
+
+async def test_while_policy_is_away_both_are_kept_for_it() -> None:
+    adopter, settler, link = make()
+    settler.is_away = True
+    adopter.take(link, [orphan(0, n=1)])
+    for _ in range(4):
+        await asyncio.sleep(0)
+    assert [one.reservation.response_id for one in settler.requests] == ["r", "r.1"]

@@ -103,6 +103,13 @@ async def test_a_version_is_subscribed_applied_and_acked(tmp_path: Path) -> None
         assert logs._process["snapshot_version"] == 7
 
 
+async def test_one_that_is_stopped_says_goodbye(tmp_path: Path) -> None:
+    async with control_plane() as (plane, address), gateway(address, tmp_path) as service:
+        assert not (await plane.ack()).leaving
+        await service.client.leave()
+        assert (await plane.ack()).leaving
+
+
 @pytest.mark.parametrize(
     "bad, reason",
     [

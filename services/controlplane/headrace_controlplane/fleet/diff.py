@@ -6,17 +6,16 @@ from dataclasses import asdict
 from headrace_controlplane.fleet.file import Fleet
 from headrace_controlplane.fleet.problems import join
 
-_ABSENT = object()
-
 
 def changes(old: Fleet | None, new: Fleet) -> list[str]:
-    """Lines ``path: old -> new``; what is absent on one side is shown as (none)."""
+    """Lines ``path: old -> new``. What is absent on one side is shown as (none), and is no change from nothing."""
     before = dict(_flat(asdict(old), "")) if old is not None else {}
     after = dict(_flat(asdict(new), ""))
     lines = []
     for path in sorted(before.keys() | after.keys()):
-        left, right = before.get(path, _ABSENT), after.get(path, _ABSENT)
-        if left != right:
+        left, right = before.get(path), after.get(path)
+        is_both = path in before and path in after
+        if left != right and (is_both or not _is_nothing(left) or not _is_nothing(right)):
             lines.append(f"{path}: {_show(left)} -> {_show(right)}")
     return lines
 
@@ -34,5 +33,9 @@ def _flat(value: object, path: str) -> Iterator[tuple[str, object]]:
         yield from _flat(item, join(path, key))
 
 
+def _is_nothing(value: object) -> bool:
+    return value is None or value in ({}, (), [])
+
+
 def _show(value: object) -> str:
-    return "(none)" if value is _ABSENT or value is None or value in ({}, (), []) else str(value)
+    return "(none)" if value is None else "(empty)" if _is_nothing(value) else str(value)

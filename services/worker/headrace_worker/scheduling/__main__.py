@@ -10,10 +10,11 @@ from headrace_worker.scheduling.record import RecordError, replay
 
 
 def main(arguments: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(prog="python -m headrace_worker.scheduling", description=__doc__)
+    parser = argparse.ArgumentParser(prog="headrace", description=__doc__)
     verbs = parser.add_subparsers(dest="verb", required=True)
-    verb = verbs.add_parser("replay", help="reproduce every plan of a recording of scheduler inputs")
-    verb.add_argument("file", type=Path, metavar="FILE")
+    about = "reproduce every plan of a recording of scheduler inputs; exit status 1 at the first difference"
+    verb = verbs.add_parser("replay", help=about, description=about)
+    verb.add_argument("file", type=Path, metavar="FILE", help="what a worker wrote that was started with --record")
     return _replay(parser.parse_args(arguments).file)
 
 

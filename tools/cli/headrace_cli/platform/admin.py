@@ -1,6 +1,6 @@
 """Calls to a platform's control plane with its admin key."""
 
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 import grpc
@@ -11,10 +11,14 @@ from headrace_cli.platform import remote
 from headrace_cli.platform.remote import Remote
 from headrace_cli.platform.state_dir import CommandError, StateDir
 from headrace_kit.channels import connect
-from headrace_kit.errors import from_rpc_error
+from headrace_kit.errors import HeadraceError, from_rpc_error
 
 ADMIN_KEY_HEADER = "x-headrace-admin-key"
 TIMEOUT_S = 10.0
+
+
+class ControlPlaneAway(CommandError):
+    """It does not answer; one that is restarted is back within seconds."""
 
 
 class Admin:
@@ -22,6 +26,7 @@ class Admin:
 
     def __init__(self, state: StateDir) -> None:
         at = remote.find(state.root) or _local(state)
+        self._target = at.controlplane
         token, key = state.read_secret(at.service_token_file), state.read_secret(at.admin_key_file)
         self._channel = connect(at.controlplane, token=token, peer="controlplane", tls=at.tls)
         self._metadata = ((ADMIN_KEY_HEADER, key),)
@@ -34,15 +39,31 @@ class Admin:
         await self._channel.close()
 
     async def call(self, method: Callable[..., Any], request: Any, timeout_s: float = TIMEOUT_S) -> Any:
-        """One unary call; raises HeadraceError."""
+        """One unary call; raises HeadraceError, or ControlPlaneAway if nobody answers."""
         try:
             return await method(request, timeout=timeout_s, metadata=self._metadata)
         except grpc.RpcError as error:
-            raise from_rpc_error(error, fallback="internal") from error
+            raise self._told(error) from error
 
-    def stream(self, method: Callable[..., Any], request: Any, timeout_s: float) -> Any:
-        """One streaming call; its RpcErrors are the caller's."""
-        return method(request, timeout=timeout_s, metadata=self._metadata)
+    async def stream(self, method: Callable[..., Any], request: Any, timeout_s: float) -> AsyncIterator[Any]:
+        """One streaming call; raises as ``call`` does."""
+        try:
+            async for item in method(request, timeout=timeout_s, metadata=self._metadata):
+                yield item
+        except grpc.RpcError as error:
+            raise self._told(error) from error
+
+    def _told(self, error: grpc.RpcError) -> HeadraceError | ControlPlaneAway:
+        """What it said, or that it said nothing: that is no error of ours, and goes away when it is back."""
+        told = from_rpc_error(error, fallback="internal")
+        code = told.details.get("grpc_code")
+        if told.reason == "internal" and code in ("UNAVAILABLE", "DEADLINE_EXCEEDED"):
+            how = "did not answer in time" if code == "DEADLINE_EXCEEDED" else "does not answer"
+            return ControlPlaneAway(
+                f"unavailable: the control plane at {self._target} {how}: it is starting, stopped or busy; "
+                "try again, or see headrace status and headrace logs controlplane"
+            )
+        return told
 
     async def replicas(self) -> list[pb.Replica]:
         """Every replica of the registry."""

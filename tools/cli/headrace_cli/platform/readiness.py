@@ -11,7 +11,7 @@ import yaml
 from headrace.v1 import fleet_pb2 as fleet
 from headrace.v1 import worker_pb2 as worker
 from headrace_cli.client import AsyncClient
-from headrace_cli.platform.admin import Admin
+from headrace_cli.platform.admin import Admin, ControlPlaneAway
 from headrace_cli.platform.state_dir import SERVICES, StateDir
 from headrace_kit.errors import HeadraceError
 
@@ -50,8 +50,8 @@ async def inspect(state: StateDir) -> Readiness:
     try:
         async with Admin(state) as admin:
             replicas, fleet_yaml = await asyncio.gather(admin.replicas(), admin.fleet_yaml())
-    except HeadraceError as error:
-        return Readiness(ready, missing=[*missing, error.message])
+    except (HeadraceError, ControlPlaneAway) as error:
+        return Readiness(ready, missing=[*missing, str(error)])
     missing += _missing_replicas(replicas, fleet_yaml)
     if not missing:
         missing += await _missing_models(state, fleet_yaml)

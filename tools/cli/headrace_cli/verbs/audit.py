@@ -20,7 +20,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """1 if anything does not balance."""
+    """1 if anything does not balance, or books are missing."""
     report = asyncio.run(_ask(StateDir.resolve(options.state_dir)))
     if options.format == "json":
         shown = MessageToDict(report, preserving_proto_field_name=True, always_print_fields_with_no_presence=True)
@@ -33,6 +33,8 @@ def run(options: argparse.Namespace) -> int:
         table(("", "who", "equation", "left", "right"), rows)
         num_broken = sum(not row.balanced for row in report.rows)
         print(f"\n{len(report.rows)} equations, " + (f"{num_broken} do not balance" if num_broken else "all balance"))
+        if report.silent:
+            print(f"INCOMPLETE: no books from {', '.join(report.silent)}")
     return 0 if report.balanced else 1
 
 

@@ -37,6 +37,8 @@ async def _show(state: StateDir, options: argparse.Namespace) -> int:
         answer = await admin.call(admin.stub.GetTenantQuota, policy_pb2.QuotaQuery(tenant=options.tenant))
     rows = [(level.limit, level.scope, f"{level.level:g}", f"{level.capacity:g}") for level in answer.levels]
     table(("limit", "scope", "used", "capacity"), rows)
+    if answer.num_answered < answer.num_asked:
+        print(f"\n{answer.num_answered} of {answer.num_asked} policies answered; what is used is in Redis, one for all")
     return 0
 
 

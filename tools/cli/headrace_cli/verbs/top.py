@@ -5,10 +5,10 @@ import asyncio
 import json
 import sys
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict
+from itertools import accumulate
 
-import grpc
 from rich.console import Console, Group
 from rich.live import Live
 from rich.table import Table
@@ -16,13 +16,16 @@ from rich.text import Text
 
 from headrace.v1 import fleet_pb2, policy_pb2, response_pb2
 from headrace_cli.overview import Look, Overview, TenantLine, overview, pairs, read
-from headrace_cli.platform.admin import Admin
+from headrace_cli.platform.admin import Admin, ControlPlaneAway
 from headrace_cli.platform.state_dir import StateDir
-from headrace_kit.errors import from_rpc_error
+from headrace_kit.errors import HeadraceError
 
 HELP = "live view of fleet, queues, memory, objectives and tenants"
 _TIMEOUT_S = 10.0
 _TENANTS_S, _MOST_TENANTS = 60.0, 10
+_GAP = 2
+Rows = tuple[Sequence[str], Sequence[Sequence[str | Text]]]
+"""Heads and rows, most used columns first."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -47,22 +50,25 @@ async def _watch(state: StateDir, options: argparse.Namespace) -> None:
             if options.json:
                 print(json.dumps({**asdict(seen), "tenants": [asdict(line) for line in tenants]}, indent=2))
             else:
-                Console(width=None if sys.stdout.isatty() else 140).print(_view(seen, tenants))
+                console = Console(width=None if sys.stdout.isatty() else 140)
+                console.print(_view(seen, tenants, console.width))
             return
         with Live(screen=True, auto_refresh=False) as live:
             while True:
-                now = await _look(admin)
-                live.update(_view(overview(pairs(now, before)), await _tenants(admin)), refresh=True)
-                before = now
+                try:
+                    now = await _look(admin)
+                    live.update(
+                        _view(overview(pairs(now, before)), await _tenants(admin), live.console.width), refresh=True
+                    )
+                    before = now
+                except ControlPlaneAway as error:  # it is back in seconds, and this goes on
+                    live.update(Text(str(error), style="red"), refresh=True)
                 await asyncio.sleep(options.every)
 
 
 async def _look(admin: Admin) -> list[Look]:
-    try:
-        told = admin.stream(admin.stub.ListMetrics, fleet_pb2.ListMetricsRequest(), _TIMEOUT_S)
-        return [read(one.service, one.instance, time.monotonic(), one.text) async for one in told]
-    except grpc.RpcError as error:
-        raise from_rpc_error(error, fallback="internal") from error
+    told = admin.stream(admin.stub.ListMetrics, fleet_pb2.ListMetricsRequest(), _TIMEOUT_S)
+    return [read(one.service, one.instance, time.monotonic(), one.text) async for one in told]
 
 
 async def _tenants(admin: Admin) -> list[TenantLine]:
@@ -71,8 +77,9 @@ async def _tenants(admin: Admin) -> list[TenantLine]:
     found: dict[str, TenantLine] = {}
     try:
         async for row in admin.stream(admin.stub.QueryUsage, query, _TIMEOUT_S):
-            _add(found, row)
-    except grpc.RpcError:
+            if not row.settlement.attempt_of:
+                _add(found, row)
+    except HeadraceError:
         return []
     return sorted(found.values(), key=lambda line: (-line.num_output_tokens, line.name))[:_MOST_TENANTS]
 
@@ -88,7 +95,7 @@ def _add(found: dict[str, TenantLine], row: policy_pb2.UsageRow) -> None:
     line.cost += row.cost
 
 
-def _view(seen: Overview, tenants: Iterable[TenantLine]) -> Group:
+def _view(seen: Overview, tenants: Iterable[TenantLine], width: int) -> Group:
     books = (
         Text("books balance", style="green") if not seen.num_unbalanced else Text("BOOKS DO NOT BALANCE", style="red")
     )
@@ -99,60 +106,67 @@ def _view(seen: Overview, tenants: Iterable[TenantLine]) -> Group:
         f"{seen.refusals_per_s:.1f} refused/s   ",
         books,
     )
-    return Group(head, Text(), _engines(seen), Text(), _classes(seen), Text(), _tenant_table(tenants))
+    tables = (_engines(seen), _classes(seen), _tenant_lines(tenants))
+    return Group(head, *(part for table in tables for part in (Text(), _fitted(*table, width))))
 
 
-def _engines(seen: Overview) -> Table:
-    table = _table(
-        "replica", "running", "waiting", "oldest", "memory", "held", "cached", "promised", "tokens/s", "step"
-    )
-    for one in seen.engines:
-        table.add_row(
+def _engines(seen: Overview) -> Rows:
+    heads = ("replica", "running", "waiting", "oldest", "tokens/s", "step", "held", "promised", "cached", "memory")
+    return heads, [
+        (
             one.name,
             f"{one.num_running:g}",
             f"{one.num_waiting:g}",
             f"{one.oldest_s:.1f} s" if one.num_waiting else "",
-            _bar(one.held, one.cached),
-            f"{one.held:.0%}",
-            f"{one.cached:.0%}",
-            f"{one.promised:.0%}",
             f"{one.tokens_per_s:.0f}",
             f"{one.step_s * 1000:.1f} ms" if one.step_s is not None else "",
+            f"{one.held:.0%}",
+            f"{one.promised:.0%}",
+            f"{one.cached:.0%}",
+            _bar(one.held, one.cached),
         )
-    return table
+        for one in seen.engines
+    ]
 
 
-def _classes(seen: Overview) -> Table:
-    table = _table("class", "TTFT kept", "between tokens kept", "goodput/s", "burn 5 min", "burn 1 h")
-    for one in seen.classes:
-        burn = Text(f"{one.burn:.1f}", style="red" if one.burn > 1 else "")
-        table.add_row(
+def _classes(seen: Overview) -> Rows:
+    heads = ("class", "TTFT kept", "burn 5 min", "between tokens kept", "goodput/s", "burn 1 h")
+    return heads, [
+        (
             one.name,
             _share(one.ttft),
+            Text(f"{one.burn:.1f}", style="red" if one.burn > 1 else ""),
             _share(one.inter_token),
             f"{one.goodput_per_s:.2f}",
-            burn,
             f"{one.burn_hour:.1f}",
         )
-    return table
+        for one in seen.classes
+    ]
 
 
-def _tenant_table(tenants: Iterable[TenantLine]) -> Table:
-    table = _table("tenant, last minute", "responses", "failed", "refused", "output tokens", "cost")
-    for one in tenants:
-        table.add_row(
-            Text(one.name),
-            *map(str, (one.num_responses, one.num_failed, one.num_refused, one.num_output_tokens)),
+def _tenant_lines(tenants: Iterable[TenantLine]) -> Rows:
+    heads = ("tenant (1 min)", "responses", "output tokens", "failed", "refused", "cost")
+    return heads, [
+        (
+            one.name,
+            *map(str, (one.num_responses, one.num_output_tokens, one.num_failed, one.num_refused)),
             f"{one.cost:.4f}",
         )
-    return table
+        for one in tenants
+    ]
 
 
-def _table(first: str, *others: str) -> Table:
-    table = Table(box=None, pad_edge=False, header_style="dim")
-    table.add_column(first, min_width=20)
-    for name in others:
-        table.add_column(name, justify="right")
+def _fitted(heads: Sequence[str], rows: Sequence[Sequence[str | Text]], width: int) -> Table:
+    """As many whole columns as the terminal has room for, in the order of their use; a cut figure says nothing."""
+    longest = [max(len(cell) for cell in column) for column in zip(heads, *rows, strict=True)]
+    longest[0] = max(longest[0], min(20, width // 4))
+    ends = list(accumulate(size + _GAP for size in longest))
+    num_shown = max(1, sum(end - _GAP <= width for end in ends))
+    table = Table(box=None, pad_edge=False, header_style="dim", padding=(0, _GAP // 2))
+    for number, head in enumerate(heads[:num_shown]):
+        table.add_column(head, justify="right" if number else "left", min_width=longest[number] if num_shown > 1 else 0)
+    for row in rows:
+        table.add_row(*(cell if isinstance(cell, Text) else Text(cell) for cell in row[:num_shown]))
     return table
 
 

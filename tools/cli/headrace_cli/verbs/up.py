@@ -8,12 +8,14 @@ import sys
 import time
 from pathlib import Path
 
+import yaml
+
 from headrace_cli.console import Progress
+from headrace_cli.platform.admin import Admin, ControlPlaneAway
 from headrace_cli.platform.readiness import Readiness, inspect
 from headrace_cli.platform.state_dir import CommandError, StateDir, assign_addresses
 from headrace_cli.verbs import down
 from headrace_cli.verbs.apply import apply_file
-from headrace_kit.errors import HeadraceError
 
 HELP = "start everything on this host and wait until it answers"
 _POLL_S = 0.25
@@ -88,9 +90,7 @@ async def _applied(state: StateDir, fleet: Path) -> bool:
     text = await asyncio.to_thread(fleet.read_text, "utf-8")
     try:
         await apply_file(state, fleet, text, "headrace up")
-    except HeadraceError as error:
-        if error.details.get("grpc_code") != "UNAVAILABLE":
-            raise
+    except ControlPlaneAway:
         return False
     return True
 
@@ -111,10 +111,25 @@ Headrace is ready.
   OpenAI HTTP   http://{gateway["public_http"]}/v1      gRPC  {gateway["public_grpc"]}
   API key       {state.api_key}
 Next:
-  headrace chat{flag} "What is the capital of France?"
+  headrace chat{flag} {example(asyncio.run(_fleet_yaml(state)))}
   headrace status{flag}
   curl http://{gateway["public_http"]}/v1/models -H "Authorization: Bearer $(cat {state.api_key})"
   headrace down{flag}""")
+
+
+async def _fleet_yaml(state: StateDir) -> str:
+    async with Admin(state) as admin:
+        return await admin.fleet_yaml()
+
+
+def example(fleet_yaml: str) -> str:
+    """Words for `headrace chat` that the first model has an answer to: the scripted engine knows no capital."""
+    models = (yaml.safe_load(fleet_yaml) or {}).get("models") or {}
+    name, model = next(iter(models.items()), ("", {}))
+    flag = f"--model {name} " if len(models) > 1 else ""
+    if model.get("source") == "scripted":
+        return f"""{flag}'["Hel", "lo", "!stall(1)", " there"]'"""
+    return f'{flag}"What is the capital of France?"'
 
 
 def _stay(state: StateDir) -> int:

@@ -9,14 +9,11 @@ from collections.abc import Iterable
 from datetime import UTC, datetime
 from typing import Any
 
-import grpc
-
 from headrace.v1 import policy_pb2 as pb
 from headrace.v1 import response_pb2
 from headrace_cli.platform.admin import Admin
 from headrace_cli.platform.state_dir import StateDir
 from headrace_cli.verbs.moments import span_ms
-from headrace_kit.errors import from_rpc_error
 
 HELP = "what was settled, as CSV or JSON"
 _TIMEOUT_S = 60.0
@@ -42,10 +39,8 @@ def run(options: argparse.Namespace) -> int:
 
 async def _rows(state: StateDir, query: pb.UsageQuery) -> list[dict[str, Any]]:
     async with Admin(state) as admin:
-        try:
-            return [_row(row) async for row in admin.stream(admin.stub.QueryUsage, query, _TIMEOUT_S)]
-        except grpc.RpcError as error:
-            raise from_rpc_error(error, fallback="policy_unavailable") from error
+        rows = admin.stream(admin.stub.QueryUsage, query, _TIMEOUT_S)
+        return [_row(row) async for row in rows if not row.settlement.attempt_of]  # one row for each response
 
 
 def _row(row: pb.UsageRow) -> dict[str, Any]:
