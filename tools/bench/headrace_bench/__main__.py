@@ -27,6 +27,7 @@ from headrace_workload.errors import WorkloadError
 from headrace_workload.source import Source
 
 _LOOK_S = 0.2
+_SIGNALS = (signal.SIGINT, signal.SIGTERM)
 _COLUMNS = ("mean", "p50", "p90", "p95", "p99", "max")
 _SPREADS = (
     ("TTFT, ms", "ttft_s", 1000),
@@ -37,7 +38,7 @@ _SPREADS = (
 
 
 def main() -> None:
-    """Exit codes: 0 all requests completed, 1 some failed, 2 wrong usage or no server, 130 interrupted."""
+    """Exit codes: 0 all requests completed, 1 some failed, 2 wrong usage or no server, 130 stopped by a signal."""
     options = words_of.parse(sys.argv[1:])
     try:
         source = plan.source(options)
@@ -45,6 +46,8 @@ def main() -> None:
     except (WorkloadError, httpx.HTTPError, ValueError) as error:
         print(f"headrace bench: {error}", file=sys.stderr)
         raise SystemExit(2) from None
+    except KeyboardInterrupt:  # before the first request: there is nothing to tell
+        raise SystemExit(130) from None
     summary = summarize(run, words_of.slo(options))
     _write(options, run, summary)
     raise SystemExit(130 if run.cut_short else 1 if summary["num_failed"] or not run.outcomes else 0)
@@ -63,12 +66,24 @@ async def _run(options: argparse.Namespace, source: Source) -> Run:
 
         loop = asyncio.get_running_loop()
         driving = loop.create_task(drive(plan.dues(source, options, known), send, progress))
-        loop.add_signal_handler(signal.SIGINT, driving.cancel)
+        _stop_on_signal(loop, driving)
         with _bar(progress, options.requests) as draw:
             while not driving.done():
                 await asyncio.wait([driving], timeout=_LOOK_S)
                 draw()
         return await driving
+
+
+def _stop_on_signal(loop: asyncio.AbstractEventLoop, driving: "asyncio.Task[Run]") -> None:
+    """The first one ends the load, and what was measured is told; a second one ends the process."""
+
+    def stop() -> None:
+        driving.cancel()
+        for number in _SIGNALS:
+            loop.remove_signal_handler(number)
+
+    for number in _SIGNALS:
+        loop.add_signal_handler(number, stop)
 
 
 def base_url(url: str) -> str:
@@ -120,6 +135,8 @@ def _print(summary: Mapping[str, Any]) -> None:
         f"{summary['output_tokens_per_s']:.1f} output tokens per second, "
         f"goodput {summary['goodput_rps']:.2f} per second" + (f" ({share:.1%})" if share is not None else "")
     )
+    if summary["cut_short"]:
+        console.print(f"INCOMPLETE: stopped by a signal; {summary['num_dropped']} requests that ran are not counted")
     if summary["num_sent_late"]:
         console.print(f"{summary['num_sent_late']} requests were sent late: this client could not keep up")
     for error, count in summary["errors"].items():

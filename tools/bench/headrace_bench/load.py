@@ -36,11 +36,15 @@ class Progress:
 
 @dataclass
 class Run:
-    """What a load did; `num_late` requests were sent more than LATE_S after they were due."""
+    """What a load did; `num_late` requests were sent more than LATE_S after they were due.
+
+    One that was cut short has the outcomes up to then; `num_dropped` requests ran and are not among them.
+    """
 
     outcomes: list[Outcome] = field(default_factory=list)
     elapsed_s: float = 0.0
     cut_short: bool = False
+    num_dropped: int = 0
 
     @property
     def num_late(self) -> int:
@@ -77,7 +81,7 @@ async def drive(
         while tasks:
             await asyncio.wait(tasks)
     except asyncio.CancelledError:
-        run.cut_short = True
+        run.cut_short, run.num_dropped = True, len(tasks)
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)

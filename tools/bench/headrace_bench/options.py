@@ -2,7 +2,9 @@
 
 import argparse
 import json
+import math
 import os
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -85,24 +87,32 @@ def shown(options: argparse.Namespace) -> dict[str, Any]:
 
 
 def _positive(text: str) -> float:
-    value = float(text)
+    value = _number(text, float)
     if not 0 < value < float("inf"):
         raise argparse.ArgumentTypeError(f"expected a number above 0, got {text}")
     return value
 
 
 def _not_negative(text: str) -> float:
-    value = float(text)
+    value = _number(text, float)
     if not 0 <= value < float("inf"):
         raise argparse.ArgumentTypeError(f"expected a number from 0 up, got {text}")
     return value
 
 
 def _count(text: str) -> int:
-    value = int(text)
-    if value < 1:
+    value = _number(text, int)
+    if not value >= 1:
         raise argparse.ArgumentTypeError(f"expected a whole number from 1 up, got {text}")
-    return value
+    return int(value)
+
+
+def _number(text: str, kind: Callable[[str], float]) -> float:
+    """Not a number for what is none, so that one sentence says what is expected."""
+    try:
+        return kind(text)
+    except ValueError:
+        return math.nan
 
 
 def _output(text: str) -> Path:

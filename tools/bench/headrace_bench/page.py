@@ -92,7 +92,9 @@ def _figures(summary: Mapping[str, Any]) -> str:
         ("output", f"{summary['output_tokens_per_s']:.1f} tokens per second"),
         ("sent late", f"{summary['num_sent_late']} (the client could not keep up)"),
     )
-    return "<table>" + "".join(f"<tr><td>{name}<td>{escape(value)}" for name, value in rows) + "</table>"
+    cut = f"<p><b>INCOMPLETE</b>: stopped by a signal; {summary['num_dropped']} requests that ran are not counted"
+    table = "<table>" + "".join(f"<tr><td>{name}<td>{escape(value)}" for name, value in rows) + "</table>"
+    return (cut if summary["cut_short"] else "") + table
 
 
 def _spreads(summary: Mapping[str, Any]) -> str:

@@ -62,6 +62,7 @@ def summarize(run: Run, slo: Slo) -> dict[str, Any]:
         "errors": dict(Counter(one.error for one in run.outcomes if one.error).most_common(10)),
         "num_sent_late": run.num_late,
         "cut_short": run.cut_short,
+        "num_dropped": run.num_dropped,
         "elapsed_s": run.elapsed_s,
         "offered_rps": _offered_rps(run),
         "completed_rps": len(good) / elapsed_s,
