@@ -148,7 +148,8 @@ def _root(trace: Trace, facts: Facts) -> Span:
         "headrace.ttft_infeasible": any(a.answer is not None and a.answer.ttft_infeasible for a in times.attempts),
         "headrace.retry_of": prepared.request.retry_of,
     }
-    attributes |= {name: value for name, value in optional.items() if value not in (None, "", False)}
+    # A cost of 0 is one: `0 in (None, "", False)` is true.
+    attributes |= {name: value for name, value in optional.items() if value not in (None, "") and value is not False}
     span = Span(trace.root._replace(sampled=True), times.arrival.parent_id, "", trace.wall_ns, end_ns, SERVER)
     span.name, span.attributes, span.error = f"{operation} {prepared.model.name}", attributes, facts.error
     if facts.retried is not None:

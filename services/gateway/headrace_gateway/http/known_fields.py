@@ -10,6 +10,11 @@ UNKNOWN = "unknown"
 _ignored = telemetry.counter(
     "http_fields_ignored_total", "Fields of HTTP bodies without effect: advisory ones by name", ["api", "field"]
 )
+MISPLACED = {
+    "retry_of": "is no field here: send the header x-headrace-retry-of (OpenAI's APIs also take metadata.retry_of)",
+    "slo_class": "is no field here: send the header x-headrace-class",
+}
+"""Fields of our gRPC request: who puts one into a body means it, and would believe that it had an effect."""
 
 
 @dataclass(frozen=True)
@@ -25,6 +30,8 @@ class KnownFields:
         for name in sorted(body.names()):
             if name in self.honoured:
                 continue
+            if name in MISPLACED and body.raw(name) not in ("", None):
+                raise invalid(name, MISPLACED[name])
             if name in self.refused and body.raw(name) not in ([], {}, False, ""):
                 raise invalid(name, "is not served")
             _ignored.labels(self.api, name if name in self.advisory else UNKNOWN).inc()
