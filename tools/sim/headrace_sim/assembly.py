@@ -17,7 +17,7 @@ VOCAB = 32_000
 
 @dataclass(frozen=True)
 class Options:
-    """How a run is done. `shares_prefixes` False keeps no pages for later prompts, where no two begin alike: only time is saved.
+    """How a run is done. Without `shares_prefixes` no page is kept for later prompts, for no two begin alike.
 
     `drain`: go on after the last arrival until every request has ended. The rest are policies that production does not
     have, to compare with: `queue_first` lets a request wait for its whole TTFT budget whatever its prompt takes,

@@ -5,13 +5,14 @@ is the same decisions on the virtual clock. Knows no quota and no step.
 """
 
 from collections import OrderedDict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Mapping, Sequence
 from random import Random
 
 from headrace_router.deadlines import Budget, queue_deadline
 from headrace_router.in_flight import InFlight, Sent
 from headrace_router.prediction import StepCost
 from headrace_router.scoring import Ask, Candidate, Choice, View, choose, num_new_tokens
+from headrace_router.shortlist import shortlist
 from headrace_sim.clock import Clock
 from headrace_sim.job import Job
 from headrace_sim.prefix_map import PrefixMap
@@ -48,32 +49,47 @@ class Router:
     ) -> None:
         self._clock, self._draws, self._prefixes = clock, draws, prefixes
         self._is_cache_blind, self._is_queue_first = is_cache_blind, is_queue_first
-        self._seats: dict[str, OrderedDict[str, Seat]] = {}
+        self._seats: dict[str, dict[str, Seat]] = {}
+        self._listed: dict[str, list[Seat]] = {}
         self._in_flight = InFlight()
         self._num_decisions = 0
 
     def add(self, seat: Seat) -> None:
-        self._seats.setdefault(seat.model, OrderedDict())[seat.replica.id] = seat
+        self._seats.setdefault(seat.model, {})[seat.replica.id] = seat
+        self._listed.clear()
         if self._prefixes is not None:
             self._prefixes.drop(seat.replica.id)
 
     def remove(self, replica_id: str) -> None:
         for seats in self._seats.values():
             seats.pop(replica_id, None)
+        self._listed.clear()
         self._in_flight.drop_replica(replica_id)
         if self._prefixes is not None:
             self._prefixes.drop(replica_id)
 
-    def seats(self, model: str) -> Iterable[Seat]:
-        return self._seats.get(model, {}).values()
+    def seats(self, model: str) -> Sequence[Seat]:
+        found = self._listed.get(model)
+        if found is None:
+            found = self._listed[model] = list(self._seats.get(model, {}).values())
+        return found
 
-    def choose(self, ask: Ask, job: Job) -> Choice:
-        """Production's decision over the views as they stand now."""
-        now = self._clock.now
+    def choose(self, ask: Ask, job: Job, left_s: float) -> Choice:
+        """Production's decision over the views as they stand now: of some of a large fleet, if they will do."""
         hits: dict[str, int] = {}
         if self._prefixes is not None and not self._is_cache_blind:
             hits = self._prefixes.hits(job.prompt_ids, self._seats.get(ask.model, ()))
-        views = [self._view(seat, now, hits.get(seat.replica.id, 0)) for seat in self.seats(ask.model)]
+        seats = self.seats(ask.model)
+        held = {at: hits[seat.replica.id] for at, seat in enumerate(seats) if seat.replica.id in hits} if hits else {}
+        places = shortlist(len(seats), held, ask.session, self._draws)
+        choice = self._choose(ask, [seats[at] for at in places], hits)
+        if len(places) == len(seats) or (choice.picked and self.wait_s(ask, choice, left_s) is not None):
+            return choice
+        return self._choose(ask, seats, hits)
+
+    def _choose(self, ask: Ask, seats: Sequence[Seat], hits: Mapping[str, int]) -> Choice:
+        now = self._clock.now
+        views = [self._view(seat, now, hits.get(seat.replica.id, 0)) for seat in seats]
         return choose(ask, views, self._draws.random())
 
     def wait_s(self, ask: Ask, choice: Choice, left_s: float) -> float | None:

@@ -153,12 +153,12 @@ class Simulation:
 
     def _route(self, job: Job) -> None:
         ask, now = self._ask(job), self.clock.now
-        choice = self.router.choose(ask, job)
+        left_s = 0.0 if job.deadline_s is None else max(1e-3, job.deadline_s - now)
+        choice = self.router.choose(ask, job, left_s)
         if choice.picked is None:
             is_full = bool(choice.filtered("full") or choice.filtered("excluded"))
             self._refuse_or_hold(job, is_full, bool(choice.filtered("context")))
             return
-        left_s = 0.0 if job.deadline_s is None else max(1e-3, job.deadline_s - now)
         wait_s = self.router.wait_s(ask, choice, left_s)
         if wait_s is None:
             self._refuse(job, "queue_deadline")

@@ -69,7 +69,7 @@ class StepTimer:
         return found
 
     def _between(self, num_rows: int) -> float:
-        """Products of many rows are smooth in their number: a straight line from one multiple of the grid to the next."""
+        """Of many rows they are smooth in their number: a straight line from one multiple of the grid to the next."""
         before, rest = divmod(num_rows, _GRID)
         if num_rows < _EXACT_ROWS or not rest:
             return self._without_attention(StepLoad((Prefill(num_rows),)))
