@@ -3,9 +3,10 @@
     needed = ceil(load quantile / (capacity of a replica x utilization)) + warm reserve,  within min..max
 
 The load is the greater of what is there and what is forecast for now + start-up time; the forecast is made elsewhere.
-Three things that look alike are not: a load of zero is a load; no report (`load` None) is missing; an old report is
-stale. On missing and stale data nothing changes, and an alarm is raised. Going up is at once; going down waits until
-the need has been lower for `down_after_s` without a break, and that time does not run while a replica is starting.
+What is there is eased over a minute: noise is what `utilization` leaves room for, and what is more than that counts at
+once. Three things that look alike are not: a load of zero is a load; no report (`load` None) is missing; an old report
+is stale. On missing and stale data nothing changes, and an alarm is raised. Going up is at once; going down is to the
+most that was needed within the last `down_after_s`, and that time begins anew while a replica is starting.
 Knows no forecast, no launcher and no router: units of load and capacity are the caller's, as long as they are the same.
 """
 
@@ -18,6 +19,10 @@ Why = Literal["steady", "load", "forecast", "held", "queue", "lower", "waiting",
 FRESH_S = 5.0
 # A replica that starts for longer than this many times the measured start-up is not waited for.
 OVERDUE = 2.0
+# Of the exponential mean; it takes as much noise away as a plain mean of twice as long.
+EASE_S = 30.0
+# After a step down the next one waits for this share of `down_after_s`: a load that ebbs is followed in few steps.
+_STRIDE = 0.1
 _SLACK = 1e-9
 
 
@@ -88,11 +93,16 @@ class Picture:
 
 @dataclass(frozen=True)
 class ScaleState:
-    """What one decision hands to the next. `lower_since_s`: since when less was needed; the most needed since then."""
+    """What one decision hands to the next."""
 
     desired: int
-    lower_since_s: float | None = None
-    most_since: int = 0
+    eased: tuple[float, float] | None = None
+    """When, and the load without its noise."""
+    watched_s: float | None = None
+    """Since when needs are noted without a break."""
+    needs: tuple[tuple[float, int], ...] = ()
+    """When so many were needed last, within `down_after_s`: times rise and needs fall, the first is the most."""
+    lowered_s: float = -math.inf
 
 
 @dataclass(frozen=True)
@@ -117,14 +127,45 @@ def decide(policy: ScalePolicy, picture: Picture, state: ScaleState) -> Decision
         # Time in which nothing was known is no time in which little was needed.
         return Decision(before, why, detail, ScaleState(before), alarm=True)
     assert picture.demand is not None, "missing demand is blindness"
-    needed, why, detail = _needed(policy, picture, picture.demand)
+    load = _eased(policy, picture, picture.demand.load, replace(state, desired=before))
+    needed, why, detail = _needed(policy, picture, replace(picture.demand, load=load))
     reserve_left = picture.count("ready") - _for_load(policy, picture, picture.demand.load)
+    state = _watched(policy, picture, replace(state, desired=before, eased=(picture.now_s, load)), needed)
     if needed > before:
-        desired = _rate_limited(policy, picture, before, needed)
-        return Decision(desired, why, detail, ScaleState(desired), needed, reserve_left)
-    if needed == before:
-        return Decision(before, "steady", detail, ScaleState(before), needed, reserve_left)
-    return _lower(policy, picture, replace(state, desired=before), (needed, detail, reserve_left))
+        state = replace(state, desired=_rate_limited(policy, picture, before, needed))
+    elif needed == before:
+        why = "steady"
+    else:
+        state, why, words = _lower(policy, picture.now_s, state, needed)
+        detail = f"{detail}; {words}"
+    return Decision(state.desired, why, detail, state, needed, reserve_left)
+
+
+def _eased(policy: ScalePolicy, picture: Picture, load: float, state: ScaleState) -> float:
+    """The load without its noise: that is what takes up to half of the room that `utilization` leaves.
+
+    More than the replicas below the reserve carry so, or less than there was by as much, counts at once.
+    """
+    capacity = _capacity(policy, picture)
+    if state.eased is None or capacity is None:
+        return load
+    at_s, eased = state.eased
+    filled = (1 + policy.utilization) / 2
+    if load > (state.desired - policy.warm_reserve) * capacity * filled or load < eased * filled:
+        return load
+    kept = math.exp((at_s - picture.now_s) / EASE_S)
+    return kept * eased + (1 - kept) * load
+
+
+def _watched(policy: ScalePolicy, picture: Picture, state: ScaleState, needed: int) -> ScaleState:
+    """The needs of the last `down_after_s`, this one included."""
+    now_s = picture.now_s
+    if state.watched_s is None or picture.num_awaited:
+        # Who starts was asked for: it gets to serve before anybody counts idle time.
+        return replace(state, watched_s=now_s, needs=((now_s, needed),))
+    since_s = now_s - policy.down_after_s
+    kept = ((at_s, count) for at_s, count in state.needs if count > needed and at_s >= since_s)
+    return replace(state, needs=(*kept, (now_s, needed)))
 
 
 def _blindness(policy: ScalePolicy, picture: Picture) -> tuple[Why, str] | None:
@@ -176,24 +217,20 @@ def _rate_limited(policy: ScalePolicy, picture: Picture, before: int, needed: in
     return max(before, min(needed, picture.count("ready") + policy.max_starting))
 
 
-def _lower(policy: ScalePolicy, picture: Picture, state: ScaleState, found: tuple[int, str, int]) -> Decision:
-    """Less is needed: wait, then go down to the most that was needed while waiting."""
-    needed, detail, reserve_left = found
-    before = state.desired
-    since_s = picture.now_s if state.lower_since_s is None else state.lower_since_s
-    most = max(needed, state.most_since if state.lower_since_s is not None else 0)
-    if picture.num_awaited:
-        # Who starts was asked for: it gets to serve before anybody counts idle time.
-        since_s, most = picture.now_s, needed
-    left_s = since_s + policy.down_after_s - picture.now_s
-    if left_s > 0:
-        words = f"{detail}; fewer than {before} only after {left_s:.6g} s more"
-        return Decision(before, "waiting", words, ScaleState(before, since_s, most), needed, reserve_left)
+def _lower(policy: ScalePolicy, now_s: float, state: ScaleState, needed: int) -> tuple[ScaleState, Why, str]:
+    """Less is needed: down to the most that was needed of late, once that has been watched for long enough."""
+    assert state.watched_s is not None, "what is needed has just been noted"
+    (at_s, most), before = state.needs[0], state.desired
+    since_s = max(state.watched_s, at_s) if most >= before else state.watched_s
+    left_s = max(since_s + policy.down_after_s, state.lowered_s + _STRIDE * policy.down_after_s) - now_s
+    if left_s > 0 or most >= before:
+        return state, "waiting", f"fewer than {before} only after {max(0.0, left_s):.6g} s more"
     target = most if policy.max_down is None else max(most, before - policy.max_down)
-    # What is left to go waits for its own time.
-    after = ScaleState(target, picture.now_s, needed) if target > needed else ScaleState(target)
-    words = f"{detail}; lower for {policy.down_after_s:.6g} s"
-    return Decision(target, "lower", words, after, needed, reserve_left)
+    after = replace(state, desired=target, lowered_s=now_s)
+    if target > most:
+        # What is left to go waits for its own time.
+        after = replace(after, watched_s=now_s, needs=((now_s, needed),))
+    return after, "lower", f"lower for {policy.down_after_s:.6g} s"
 
 
 def _clamp(policy: ScalePolicy, count: int) -> int:

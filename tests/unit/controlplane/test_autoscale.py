@@ -1,12 +1,13 @@
 """The autoscaler: its invariants over any course of events, and the scenarios that others got wrong."""
 
 import math
+import random
 from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Literal
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headrace_controlplane.autoscale import Decision, Demand, Picture, ScalePolicy, ScaleState, Seen, decide
@@ -192,6 +193,48 @@ def test_b155_the_idle_time_of_a_slow_loader_starts_when_it_is_ready() -> None:
     assert course[:298] == [1] * 298, "it became ready after 180 s and was given its 120 s"
     assert course[-1] == 0
     assert pool.num_killed_loading == 0
+
+
+@settings(max_examples=10)
+@given(st.integers(20, 50), st.integers(0, 10_000))
+def test_noise_within_what_utilization_leaves_room_for_starts_nothing(size: int, seed: int) -> None:
+    """Readings are means of ten seconds; their deviation is 3 % of the load."""
+    load, rng = size * 8.0 - 4.0, random.Random(seed)
+    pool = Pool(ScalePolicy(1, 1000, utilization=0.8), state=ScaleState(size))
+    noise = [rng.gauss(0, 0.03 * load * math.sqrt(10)) for _ in range(310)]
+    course = [pool.tick(load + sum(noise[at : at + 10]) / 10).desired for at in range(300)]
+    assert size <= min(course) and max(course) <= 1.1 * size
+
+
+def test_more_than_noise_counts_at_once() -> None:
+    pool = Pool(ScalePolicy(1, 100, utilization=0.8), start_up_s=10)
+    for _ in range(60):
+        pool.tick(80.0)
+    assert pool.tick(90.0).desired == 11, "a tenth more is followed over a minute"
+    assert pool.tick(120.0).desired == 15
+
+
+@settings(max_examples=30)
+@given(st.lists(st.integers(0, 20), min_size=2, max_size=12), st.integers(1, 4))
+def test_it_keeps_the_most_that_was_needed_of_late_and_lets_the_rest_go(levels: list[int], num_kept: int) -> None:
+    """Levels of ten minutes; the down time is so many of them."""
+    pool = Pool(ScalePolicy(0, 60, utilization=1.0, down_after_s=600.0 * num_kept), start_up_s=5)
+    for index, level in enumerate(levels):
+        for _ in range(60):
+            desired = pool.tick(10.0 * level - 5.0 * (level > 0), step_s=10.0).desired
+        before = levels[max(0, index - num_kept + 1) : index + 1]
+        # The last step down waits for its stride.
+        allowed = max(levels[max(0, index - num_kept) : index + 1])
+        assert max(before) <= desired <= max(allowed, 1) or index < num_kept
+
+
+def test_what_is_left_to_go_waits_for_its_own_time() -> None:
+    pool = Pool(ScalePolicy(0, 20, utilization=1.0, down_after_s=60, max_down=2), start_up_s=5, state=ScaleState(10))
+    for _ in range(10):
+        pool.tick(100.0)
+    course = [pool.tick(0.0).desired for _ in range(400)]
+    falls = [(at + 1, later - earlier) for at, (earlier, later) in enumerate(pairwise(course)) if later != earlier]
+    assert falls == [(60 * (1 + step), -2) for step in range(5)]
 
 
 def test_b156_what_is_held_starts_the_first_replica() -> None:

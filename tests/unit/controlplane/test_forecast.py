@@ -1,4 +1,4 @@
-"""The forecast follows a level and a trend, widens with its horizon, and knows nothing before it has seen enough."""
+"""The forecast follows a level, is off as often as it says, and knows nothing before it has seen enough."""
 
 import random
 from itertools import pairwise
@@ -24,6 +24,23 @@ def test_a_level_with_noise_is_forecast_a_little_above_itself() -> None:
     found = fed([rng.gauss(150, 10) for _ in range(120)]).quantile(120)
     assert found is not None
     assert 145 < found < 190
+
+
+@pytest.mark.parametrize("upper", [0.75, 0.9])
+def test_the_quantile_is_exceeded_as_often_as_it_says_by_a_load_that_holds_and_jumps(upper: float) -> None:
+    """Held for two minutes each; a normal law of the same spread would promise more."""
+    rng = random.Random(7)
+    levels = [100 * rng.lognormvariate(0, 0.3) for _ in range(100)]
+    loads = [level * rng.gauss(1, 0.03) for level in levels for _ in range(12)]
+    forecaster, exceeded = LoadForecaster(upper), []
+    for index, load in enumerate(loads[:-20]):
+        forecaster.note(index * BUCKET_S, load)
+        if index >= 400 and index % 20 == 0:
+            found = forecaster.quantile(120)
+            assert found is not None
+            minute = loads[index + 12 : index + 18]
+            exceeded.append(sum(minute) / len(minute) > found)
+    assert sum(exceeded) / len(exceeded) == pytest.approx(1 - upper, abs=0.1)
 
 
 def test_a_trend_is_carried_on() -> None:

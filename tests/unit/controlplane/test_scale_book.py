@@ -26,7 +26,7 @@ def test_what_was_written_is_read_again(tmp_path: Path) -> None:
 
 def test_time_in_which_nobody_looked_is_no_time_of_low_need(tmp_path: Path) -> None:
     book = ScaleBook(tmp_path / "scaling.json")
-    book.open("p", POOL, 4, "digest").state = ScaleState(7, lower_since_s=12.0, most_since=2)
+    book.open("p", POOL, 4, "digest").state = ScaleState(7, watched_s=12.0, needs=((12.0, 2),))
     book.save()
     assert ScaleBook(tmp_path / "scaling.json").pages["p"].state == ScaleState(7)
 
