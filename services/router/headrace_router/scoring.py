@@ -160,7 +160,7 @@ class Choice:
 def choose(ask: Ask, views: Sequence[View], draw: float) -> Choice:
     """The best replica; ``draw`` in [0, 1) decides between near ties. None fits: ``picked`` is None."""
     assert 0 <= draw < 1, "a draw lies in [0, 1)"
-    fit = [view for view in views if _refusal(ask, view) is _FITS]
+    fit = [view for view in views if not _refusal(ask, view)[0]]
     if not fit:
         return Choice(None, lambda: tuple(Candidate(view, *_refusal(ask, view)) for view in views))
     scoring = _Scoring(ask, fit)
@@ -211,8 +211,8 @@ class _Scoring:
         return found
 
     def explain(self, views: Sequence[View]) -> tuple[Candidate, ...]:
-        refusals = ((view, _refusal(self._ask, view)) for view in views)
-        return tuple(self.candidate(view) if why is _FITS else Candidate(view, *why) for view, why in refusals)
+        refusals = [(view, *_refusal(self._ask, view)) for view in views]
+        return tuple([Candidate(*refusal) if refusal[1] else self.candidate(refusal[0]) for refusal in refusals])
 
     def candidate(self, view: View) -> Candidate:
         """What became of one that fits."""
@@ -267,9 +267,6 @@ def _less_loaded(near: Sequence[View], draw: float) -> View | None:
     return min(pair, key=lambda each: (each.num_requests, each.num_recent_tokens))
 
 
-_FITS: tuple[Why, str] = ("", "")
-
-
 def _refusal(ask: Ask, view: View) -> tuple[Why, str]:
     if detail := _incompatibility(ask, view):
         return "incompatible", detail
@@ -285,7 +282,7 @@ def _refusal(ask: Ask, view: View) -> tuple[Why, str]:
         return "excluded", "excluded by the caller"
     if view.fresh and 0 < view.max_waiting <= view.num_waiting:
         return "full", f"{view.num_waiting} wait, as many as may"
-    return ("breaker", "breaker open") if view.breaker_open else _FITS
+    return ("breaker", "breaker open") if view.breaker_open else ("", "")
 
 
 def _incompatibility(ask: Ask, view: View) -> str:
