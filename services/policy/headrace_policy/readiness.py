@@ -1,7 +1,6 @@
 """Whether policy can do its work: a snapshot is in force and Redis answers. Does no work itself."""
 
 import asyncio
-import contextlib
 import logging
 
 from headrace_kit.health import Health
@@ -20,8 +19,7 @@ class RedisHealth:
 
     async def run(self) -> None:
         """For ever; for ``host.tasks.start``."""
-        with contextlib.suppress(StoreAwayError):  # the probe says so
-            await self._link.warm_up()
+        await self._link.warm_up()
         while True:
             await self.probe()
             await asyncio.sleep(PROBE_S)

@@ -149,8 +149,12 @@ class RedisLink:
         return result
 
     async def warm_up(self) -> None:
-        """Opens the connections that a burst needs, so that its calls wait for answers only; raises StoreAwayError."""
-        await asyncio.gather(*(self.call(self.client.ping) for _ in range(_AT_ONCE)))
+        """Opens the connections that a burst needs, so that its calls wait for answers only; failures are no news."""
+        pings = [asyncio.ensure_future(self.client.ping()) for _ in range(_AT_ONCE)]
+        _, late = await asyncio.wait(pings, timeout=self.patient_s)
+        for ping in late:
+            ping.cancel()
+        await asyncio.gather(*pings, return_exceptions=True)
 
     async def _on_known_ground(self, work: Callable[[], Awaitable[Any]]) -> Any:
         """The first call to a server, and the first after it was away, looks at the number of its data."""

@@ -74,7 +74,8 @@ def fires(rules: Sequence[Rule], text: str, side: str) -> list[dict[str, object]
 
 def main(argv: Sequence[str] | None = None) -> int:
     """0: fine, and no blocking rule fired; 1: one did; 2: the file cannot be used."""
-    parser = argparse.ArgumentParser(prog="headrace policy", description=__doc__.splitlines()[0] if __doc__ else None)
+    about = "Validates and explains safety rules, and shows what fires where."
+    parser = argparse.ArgumentParser(prog="headrace policy", description=about)
     verbs = parser.add_subparsers(dest="verb", required=True)
     check, test = verbs.add_parser("check", help="validate and explain"), verbs.add_parser("test", help="show matches")
     for verb in (check, test):

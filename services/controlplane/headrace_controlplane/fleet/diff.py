@@ -34,7 +34,7 @@ def _flat(value: object, path: str) -> Iterator[tuple[str, object]]:
 
 
 def _is_nothing(value: object) -> bool:
-    return value is None or value in ({}, (), [])
+    return value is None or value in ("", {}, (), [])
 
 
 def _show(value: object) -> str:
