@@ -1,6 +1,9 @@
 """The one lock: exact, valid everywhere, and covering everything that the distributions bring in."""
 
+import json
 import re
+import subprocess
+import sys
 import tomllib
 from importlib.metadata import distribution
 from pathlib import Path
@@ -8,6 +11,7 @@ from pathlib import Path
 import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
+from packaging.version import Version
 
 from tests.integration.clean_environment import SOURCES, closure
 
@@ -55,3 +59,22 @@ def test_stubs_are_generated_by_the_pinned_generator() -> None:
     build = tomllib.loads((ROOT / "protos/pyproject.toml").read_text())["build-system"]["requires"]
     assert f"grpcio-tools=={PINS['grpcio-tools']}" in build
     assert distribution("grpcio-tools").version == PINS["grpcio-tools"]
+
+
+@pytest.mark.slow
+def test_what_a_gpu_needs_resolves_under_the_lock_and_is_in_it(tmp_path: Path) -> None:
+    """Nothing is installed: an index is asked. A CPU torch leaves out what the CUDA lines of the lock are for."""
+    project = tomllib.loads((ROOT / SOURCES["headrace-worker"] / "pyproject.toml").read_text())["project"]
+    wanted = [*project["optional-dependencies"]["gpu"], *project["optional-dependencies"]["gpu-metrics"], "torch"]
+    words = ["--dry-run", "--ignore-installed", "-q", "--report", str(tmp_path / "found.json")]
+    command = [sys.executable, "-m", "pip", "install", *words, "-c", str(ROOT / "constraints.txt"), *wanted]
+    subprocess.run(command, check=True, timeout=600)
+    found = [each["metadata"] for each in json.loads((tmp_path / "found.json").read_text())["install"]]
+    assert {"flash-attn-4", "triton", "torch"} <= {each["name"] for each in found}
+    other = {each["name"]: each["version"] for each in found if not _is_pinned(each["name"], each["version"])}
+    assert not other
+
+
+def _is_pinned(name: str, version: str) -> bool:
+    pinned = PINS.get(str(canonicalize_name(name)))
+    return pinned is not None and Version(pinned) == Version(Version(version).public)
