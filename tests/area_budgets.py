@@ -17,7 +17,7 @@ BUDGETS_S: Mapping[str, float] = {
     "contract": 160,
     "routing": 140,
     "policy": 100,
-    "operations": 150,
+    "operations": 180,
     "simulator": 50,
     "split": 60,
     "deployment": 60,

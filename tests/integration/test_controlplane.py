@@ -9,7 +9,7 @@ import psutil
 import pytest
 
 from headrace.v1 import fleet_pb2, fleet_pb2_grpc, policy_pb2, routing_pb2, snapshot_pb2
-from tests.integration.control_processes import EXTERNAL, FLEET, Site, eventually
+from tests.integration.control_processes import EXTERNAL, FLEET, Process, Site, eventually
 
 
 @pytest.fixture
@@ -30,7 +30,7 @@ async def test_a_first_start_makes_a_fleet_keys_and_replicas(site: Site) -> None
     stub = fleet_pb2_grpc.FleetStub(site.channel(plane.grpc))
 
     async def card() -> bytes:
-        chunks = stub.GetArtifact(fleet_pb2.GetArtifactRequest(digest=replica.card_digest), timeout=5)
+        chunks = stub.GetArtifact(fleet_pb2.GetArtifactRequest(digest=replica.card_digest), timeout=30)
         return b"".join([chunk.data async for chunk in chunks])
 
     assert b"scripted" in await card()
@@ -90,6 +90,38 @@ async def test_it_stops_at_once_with_subscribers_connected(site: Site) -> None:
     assert len(site.launched_pids()) == 1
 
 
+async def test_a_service_that_is_stopped_says_goodbye_and_one_that_is_killed_does_not(site: Site) -> None:
+    """Who says goodbye is missed by no audit (test_seeded_leaks.py)."""
+    site.fleet = EXTERNAL
+    plane = await site.controlplane()
+    polite, rude = [await site.router(plane.grpc, name) for name in ("polite", "rude")]
+    admin = site.admin(plane)
+
+    async def names() -> set[str]:
+        answer = await admin.call("ListSubscribers", fleet_pb2.ListSubscribersRequest())
+        return {one.endpoint for one in answer.subscribers}
+
+    async def left(process: Process) -> bool:
+        return process.grpc not in await names()
+
+    async def both_are_there() -> bool:
+        return await names() == {polite.grpc, rude.grpc}
+
+    await eventually(both_are_there)
+    assert polite.terminate() == 0
+    await eventually(lambda: left(polite))
+    rude.kill()
+    await eventually(lambda: left(rude))
+    log = site.root / "controlplane.log"
+
+    async def told() -> bool:
+        return "subscriber_broke_off" in log.read_text()
+
+    await eventually(told)
+    lines = [line for line in log.read_text().splitlines() if "subscriber_broke_off" in line]
+    assert len(lines) == 1 and rude.grpc in lines[0]
+
+
 async def test_a_fleet_is_applied_compared_listed_and_rolled_back(site: Site) -> None:
     admin = site.admin(await site.controlplane())
     await admin.ready("scripted-0")
@@ -125,15 +157,15 @@ async def test_only_the_admin_key_opens_the_admin_calls(site: Site) -> None:
     stub = fleet_pb2_grpc.AdminStub(site.channel(plane.grpc))
     for metadata in [(), (("x-headrace-admin-key", tenant_key),), (("x-headrace-admin-key", "wrong"),)]:
         with pytest.raises(grpc.aio.AioRpcError) as caught:
-            await stub.History(request, timeout=5, metadata=metadata)
+            await stub.History(request, timeout=30, metadata=metadata)
         assert caught.value.code() == grpc.StatusCode.PERMISSION_DENIED
     tenant = fleet_pb2_grpc.AdminStub(site.channel(plane.grpc, token=tenant_key))
     with pytest.raises(grpc.aio.AioRpcError) as caught:
-        await tenant.History(request, timeout=5, metadata=site.admin_metadata)
+        await tenant.History(request, timeout=30, metadata=site.admin_metadata)
     assert caught.value.code() == grpc.StatusCode.PERMISSION_DENIED
     nobody = fleet_pb2_grpc.AdminStub(site.channel(plane.grpc, token=None))
     with pytest.raises(grpc.aio.AioRpcError) as caught:
-        await nobody.History(request, timeout=5, metadata=site.admin_metadata)
+        await nobody.History(request, timeout=30, metadata=site.admin_metadata)
     assert caught.value.code() == grpc.StatusCode.UNAUTHENTICATED
     admin_key = site.admin_metadata[0][1]
     assert admin_key not in (site.root / "controlplane.log").read_text()

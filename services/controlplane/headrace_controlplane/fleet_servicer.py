@@ -59,6 +59,8 @@ class FleetServicer(fleet_pb2_grpc.FleetServicer):
         finally:
             self._state.subscribers.remove(subscriber)
             await cancel_and_wait(reader)
+            if not subscriber.leaving and not self._draining.is_set():
+                log.warning("subscriber_broke_off", extra={"peer_service": subscriber.service, "endpoint": endpoint})
 
     async def WatchReplicas(self, request: Any, context: Any) -> AsyncIterator[fleet_pb2.ReplicaSet]:
         """Everything at first, for the caller's revision may be another registry's, and again every RELIST_S."""
