@@ -28,7 +28,7 @@ def trace(**root: str) -> pb.Trace:
                 **{"headrace__terminal": "completed", "headrace__ttft_s": "1", **root},
             ),
             span("a", "r", "attempt", 120, 1080),
-            span("o", "r", "route", 110, 120, headrace__why="warm", headrace__replica="r1"),
+            span("o", "r", "route", 110, 120, headrace__why="warm", headrace__replica="r1", headrace__decision="d1"),
             span("d", "a", "decode", 900, 1080, headrace__worst_gap_s="0.02"),
             span("p", "a", "prefill", 820, 900, headrace__num_chunks="3"),
             span("q", "a", "queue", 120, 820),
@@ -56,7 +56,7 @@ def test_spans_are_drawn_below_their_parents_in_order_of_time() -> None:
     queue = lines[4]
     assert (queue.start_ms, queue.took_ms, queue.first, queue.last) == (20.0, 700.0, 2, 72)
     assert queue.bar(100) == "  " + "█" * 70 + " " * 28
-    assert lines[2].notes == "replica=r1, why=warm" and lines[5].notes == "num_chunks=3"
+    assert lines[2].notes == "decision=d1, replica=r1, why=warm" and lines[5].notes == "num_chunks=3"
 
 
 def test_the_shortest_span_still_has_a_cell() -> None:

@@ -1,6 +1,7 @@
 """The `headrace` command."""
 
 import argparse
+import math
 import sys
 from collections.abc import Sequence
 from types import ModuleType
@@ -63,7 +64,9 @@ def main(argv: Sequence[str] | None = None) -> None:
         _check_text(parser, words)
         options = parser.parse_args(words)
         raise SystemExit(VERBS[options.verb].run(options))
-    except (CommandError, HeadraceError, StreamBroken) as error:
+    except HeadraceError as error:
+        raise SystemExit(f"headrace: {told(error)}") from None
+    except (CommandError, StreamBroken) as error:
         raise SystemExit(f"headrace: {error}") from None
     except grpc.RpcError as error:
         raise SystemExit(f"headrace: {error}") from None
@@ -72,6 +75,13 @@ def main(argv: Sequence[str] | None = None) -> None:
     except BrokenPipeError:
         sys.stderr.close()
         raise SystemExit(0) from None
+
+
+def told(error: HeadraceError) -> str:
+    """The whole of it in one line: which field, where the message does not say so, and when to come back."""
+    place = f"{error.field}: " if error.field and error.field not in error.message else ""
+    wait = f"; try again in {math.ceil(error.retry_after_s)} s" if error.retry_after_s else ""
+    return f"{error.reason}: {place}{error.message}{wait}"
 
 
 def _check_text(parser: argparse.ArgumentParser, words: Sequence[str]) -> None:

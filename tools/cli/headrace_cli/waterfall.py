@@ -7,7 +7,7 @@ from headrace.v1 import fleet_pb2 as pb
 
 PHASES = ("gate", "route", "queue", "prefill", "decode", "settle", "deliver")
 _SHOWN = {
-    "route": ("headrace.replica", "headrace.why"),
+    "route": ("headrace.decision", "headrace.replica", "headrace.why"),
     "queue": ("headrace.observed_by",),
     "prefill": ("headrace.num_chunks", "headrace.num_cached_tokens", "headrace.num_prompt_tokens"),
     "decode": ("gen_ai.usage.output_tokens", "headrace.worst_gap_s", "headrace.batch_p95", "headrace.binding_resource"),

@@ -16,7 +16,7 @@ HELP = "one streamed answer"
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("text", metavar="TEXT", help="what to say; - reads standard input")
     parser.add_argument("--model", help="model or alias (default: the only one)")
-    parser.add_argument("--temperature", type=float, help="0 is greedy")
+    parser.add_argument("--temperature", type=float, default=0.0, metavar="T", help="randomness (default 0: none)")
     parser.add_argument("--max-tokens", type=natural, metavar="N", help="most tokens to generate")
     parser.add_argument("--system", metavar="TEXT", help="system message")
     parser.add_argument("--json", action="store_true", help="print one JSON object at the end instead of the stream")

@@ -102,6 +102,9 @@ async def _scale(state: StateDir, options: argparse.Namespace) -> int:
     found = [scale for scale in answer.scales if options.pool in ("", scale.pool)]
     if options.pool and not found:
         raise CommandError(f"{options.pool} is no pool whose number of replicas follows its load (max above min)")
+    if not found:
+        print("no pool follows its load: that takes a max above its min")
+        return 0
     for scale in found:
         print(scale_line(scale).removeprefix("# scale "))
         print(measured_line(scale))

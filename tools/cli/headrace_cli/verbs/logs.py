@@ -11,11 +11,11 @@ from headrace_cli.platform.state_dir import SERVICES, CommandError, StateDir
 from headrace_cli.platform.workers import log_files
 
 HELP = "what a service said"
+_NAMES = ", ".join((*SERVICES, "redis", "supervisor", "worker or worker/ID"))
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    names = ", ".join((*SERVICES, "redis", "supervisor", "worker"))
-    parser.add_argument("service", metavar="SERVICE", help=names)
+    parser.add_argument("service", metavar="SERVICE", help=_NAMES)
     parser.add_argument("-n", "--lines", type=natural, default=100, metavar="N", help="last lines (default 100)")
     parser.add_argument("-f", "--follow", action="store_true", help="go on as it grows")
 
@@ -40,7 +40,7 @@ def _files(state: StateDir, service: str) -> list[Path]:
     elif service in (*SERVICES, "redis", "supervisor"):
         files = [path for path in (state.log(service),) if path.exists()]
     else:
-        raise CommandError(f"there is no service {service!r}")
+        raise CommandError(f"there is no service {service!r}: {_NAMES}")
     if not files:
         raise CommandError(f"{service} has no log in {state.root}")
     return files
