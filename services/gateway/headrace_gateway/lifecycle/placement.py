@@ -81,7 +81,8 @@ class Placement:
         self.exclude(attempt, reason)
 
     def acknowledge(self, out: list[Output]) -> None:
-        """All finals that arrived are in the books."""
+        """All finals that arrived are in the books; of one that did not, the tokens that did."""
         for attempt in self.attempts:
-            if any(choice.final is not None for choice in attempt.choices):
-                out.append(Ack(attempt.number))
+            arrived = [choice.final is not None for choice in attempt.choices]
+            if any(arrived):
+                out.append(Ack(attempt.number, None if all(arrived) else attempt.num_generated))

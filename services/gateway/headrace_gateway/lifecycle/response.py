@@ -180,7 +180,7 @@ class Response:
         if attempt is None or attempt.reached < AttemptState.RUNNING:
             return
         choice = attempt.choices[event.choice]
-        if choice.final is not None:
+        if choice.final is not None or self.ended:  # what comes after the settlement is in no books
             return
         choice.num_received += event.num_tokens
         if attempt.state is not AttemptState.RUNNING or choice.reason or self.phase is not Phase.STREAMING:

@@ -276,3 +276,24 @@ def test_a_gateway_that_stops_fails_what_still_runs_and_nobody_is_blamed_or_char
     assert (drive.settlement.kind, drive.settlement.counts.num_output) == ("failed", 2)
     assert [report.outcome for report in drive.of(Report)] == ["cancelled"]
     assert drive.feed(GatewayStops()) == []
+
+
+def test_the_worker_is_told_what_the_settlement_had_of_tokens_that_came_after_it() -> None:
+    drive = Drive()
+    drive.accept()
+    drive.feed(Tokens(1, 0, 2, "ab", 2), ClientGone("disconnect"))
+    drive.tick()
+    assert drive.settlement.counts.num_output == 2
+    drive.feed(Tokens(1, 0, 3, "cde", 3), ChoiceFinal(1, 0, "cancelled", "disconnect", 5))
+    assert drive.of(Ack) == [Ack(1, num_settled=2)]
+
+
+def test_so_it_is_of_a_choice_whose_final_was_not_there_for_the_settlement() -> None:
+    drive = Drive(n=2)
+    drive.accept()
+    drive.feed(Tokens(1, 0, 2, "ab", 2), Tokens(1, 1, 1, "x", 1), ClientGone("disconnect"))
+    drive.feed(ChoiceFinal(1, 0, "cancelled", "disconnect", 4))
+    drive.tick()
+    assert drive.settlement.counts.num_output == 5
+    drive.feed(Tokens(1, 1, 2, "yz", 2), ChoiceFinal(1, 1, "cancelled", "disconnect", 3))
+    assert drive.of(Ack) == [Ack(1, num_settled=5), Ack(1, num_settled=5)]
