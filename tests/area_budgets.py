@@ -48,6 +48,7 @@ AREA_OF_PATH: Mapping[str, str] = {
     "tests/integration/platform/test_stopped_worker.py": "routing",
     "tests/integration/platform/test_tenants.py": "policy",
     "tests/integration/platform/test_traces.py": "operations",
+    "tests/integration/platform/test_up_gives_up.py": "operations",
     "tests/integration/test_autoscaling.py": "simulator",
     "tests/integration/test_policy_process.py": "policy",
     "tests/integration/test_hand_off.py": "split",

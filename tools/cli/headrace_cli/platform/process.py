@@ -22,10 +22,15 @@ class ManagedProcess:
     """Keeps ``command()`` running until ``stop``. Exit codes 2 and 3 mean that another try cannot help."""
 
     def __init__(
-        self, name: str, command: Callable[[], Sequence[str]], log: Path, give_up: Callable[[str], None]
+        self,
+        name: str,
+        command: Callable[[], Sequence[str]],
+        log: Path,
+        give_up: Callable[[str], None],
+        on_death: Callable[[str, int], None] = lambda name, in_a_row: None,
     ) -> None:
         self.name = name
-        self._command, self._log, self._give_up = command, log, give_up
+        self._command, self._log, self._give_up, self._on_death = command, log, give_up, on_death
         self._process: asyncio.subprocess.Process | None = None
         self._stopping = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
@@ -56,6 +61,7 @@ class ManagedProcess:
             if code in (2, 3):
                 return self._give_up(f"{self.name} cannot start: {last_words(self._log)}")
             attempt = 0 if code == 0 or time.monotonic() - started > _HEALTHY_S else attempt + 1
+            self._on_death(self.name, attempt)
             _say(f"{self.name} ended with code {code}; starting it again")
             await self._pause(backoff_s(attempt) if attempt else 0.0)
 

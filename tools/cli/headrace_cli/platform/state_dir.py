@@ -74,6 +74,11 @@ class StateDir:
         """Why the supervisor gave up, for the command that waits for it."""
         return self.root / "supervisor.error"
 
+    @property
+    def deaths(self) -> Path:
+        """How often in a row each process of the supervisor has ended soon after its start."""
+        return self.root / "supervisor.deaths"
+
     def announce(self, service: str) -> Path:
         return self.root / "announce" / f"{service}.json"
 

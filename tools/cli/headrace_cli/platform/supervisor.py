@@ -7,6 +7,7 @@ orderly stop of the whole platform ends them, after the control plane that would
 import argparse
 import asyncio
 import fcntl
+import json
 import os
 import signal
 from functools import partial
@@ -16,6 +17,7 @@ from headrace_cli.platform import redis_server, workers
 from headrace_cli.platform.commands import service_command
 from headrace_cli.platform.process import ManagedProcess
 from headrace_cli.platform.state_dir import SERVICES, StateDir, assign_addresses
+from headrace_kit.files import write_atomically
 
 _STOP_ORDER = ("gateway", "controlplane", "router", "policy", "redis")
 _GRACE_S = 15.0
@@ -25,23 +27,24 @@ class Supervisor:
     """Runs one platform until it is told to stop, or until a process says that it can never start."""
 
     def __init__(self, state: StateDir, fleet: Path | None) -> None:
+        tell = (self._give_up, self._note_death)
         self._state = state
         self._stopping = asyncio.Event()
+        self._deaths: dict[str, int] = {}
         addresses = assign_addresses(state)
         self._processes = {
-            name: ManagedProcess(
-                name, partial(service_command, name, state, addresses, fleet), state.log(name), self._give_up
-            )
+            name: ManagedProcess(name, partial(service_command, name, state, addresses, fleet), state.log(name), *tell)
             for name in SERVICES
         }
         self._processes["redis"] = ManagedProcess(
-            "redis", partial(redis_server.command, state), state.log("redis"), self._give_up
+            "redis", partial(redis_server.command, state), state.log("redis"), *tell
         )
 
     async def run(self) -> None:
         for number in (signal.SIGTERM, signal.SIGINT):
             asyncio.get_running_loop().add_signal_handler(number, self._stopping.set)
-        self._state.stop_reason.unlink(missing_ok=True)
+        for old in (self._state.stop_reason, self._state.deaths):
+            old.unlink(missing_ok=True)
         for process in self._processes.values():
             process.start()
         await self._stopping.wait()
@@ -49,6 +52,10 @@ class Supervisor:
             await self._processes[name].stop(_GRACE_S)
             if name == "controlplane":
                 await workers.stop_all(self._state, _GRACE_S)
+
+    def _note_death(self, name: str, in_a_row: int) -> None:
+        self._deaths[name] = in_a_row
+        write_atomically(self._state.deaths, json.dumps(self._deaths).encode())
 
     def _give_up(self, sentence: str) -> None:
         self._state.stop_reason.write_text(sentence, "utf-8")

@@ -7,11 +7,13 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import yaml
 
 from headrace_cli.console import Progress
 from headrace_cli.platform.admin import Admin, ControlPlaneAway
+from headrace_cli.platform.hopeless import Hopeless, where
 from headrace_cli.platform.readiness import Readiness, inspect
 from headrace_cli.platform.state_dir import CommandError, StateDir, assign_addresses
 from headrace_cli.verbs import down
@@ -71,7 +73,7 @@ def _start_supervisor(state: StateDir, fleet: Path | None) -> None:
 
 async def _wait_until_ready(state: StateDir, fleet: Path | None, timeout_s: float) -> None:
     started = time.monotonic()
-    unapplied = fleet
+    unapplied, hopeless = fleet, Hopeless(state)
     with Progress() as progress:
         while True:
             seen = await inspect(state)
@@ -81,7 +83,9 @@ async def _wait_until_ready(state: StateDir, fleet: Path | None, timeout_s: floa
             progress.show(seen, time.monotonic() - started)
             if not seen.missing:
                 return
-            _raise_if_hopeless(state, seen, time.monotonic() - started, timeout_s)
+            _raise_if_ended(state, seen, time.monotonic() - started, timeout_s)
+            if (reason := await asyncio.to_thread(hopeless.look, seen.replicas)) is not None:
+                raise CommandError(reason)
             await asyncio.sleep(_POLL_S)
 
 
@@ -95,12 +99,12 @@ async def _applied(state: StateDir, fleet: Path) -> bool:
     return True
 
 
-def _raise_if_hopeless(state: StateDir, seen: Readiness, waited_s: float, timeout_s: float) -> None:
+def _raise_if_ended(state: StateDir, seen: Readiness, waited_s: float, timeout_s: float) -> None:
     if state.supervisor_pid() is None:
         reason = state.stop_reason.read_text("utf-8") if state.stop_reason.exists() else "the supervisor ended"
         raise CommandError(f"{reason} (logs: {state.root / 'logs'})")
     if waited_s > timeout_s:
-        raise CommandError(f"not ready after {timeout_s:.0f} s: {'; '.join(seen.missing)}")
+        raise CommandError(f"not ready after {timeout_s:.0f} s: {'; '.join(seen.missing)} ({where(state)})")
 
 
 def _print_next_steps(state: StateDir) -> None:
@@ -124,7 +128,7 @@ async def _fleet_yaml(state: StateDir) -> str:
 
 def example(fleet_yaml: str) -> str:
     """Words for `headrace chat` that the first model has an answer to: the scripted engine knows no capital."""
-    models = (yaml.safe_load(fleet_yaml) or {}).get("models") or {}
+    models: dict[str, Any] = (yaml.safe_load(fleet_yaml) or {}).get("models") or {}
     name, model = next(iter(models.items()), ("", {}))
     flag = f"--model {name} " if len(models) > 1 else ""
     if model.get("source") == "scripted":
