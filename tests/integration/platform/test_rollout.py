@@ -1,4 +1,4 @@
-"""Revisions change under load: a rolling update that nobody notices, and a bad revision on trial that halts itself."""
+"""Revisions change under load: a rolling update that nobody notices, and revisions on trial that fail or are slow."""
 
 import asyncio
 import contextlib
@@ -44,8 +44,19 @@ def advance(self, now):
 
 script.Cursor.advance = advance
 """
+# One that answers, and takes a second for each token; the clock is 0 for the known answer alone.
+SLOW = """
+from headrace_worker.execution import script
+
+good = script.Cursor.advance
+
+def advance(self, now):
+    self._interval_s = 1.0 if now else 0.0
+    return good(self, now)
+
+script.Cursor.advance = advance
+"""
 NUM_CLIENTS = 12
-PROMPT = [{"role": "user", "content": json.dumps(["a", "!rate(60)", "!repeat(15,x)", "z"])}]
 
 
 @pytest.fixture(scope="module")
@@ -61,15 +72,18 @@ class Load:
     """Clients that ask again as soon as they were answered."""
 
     client: AsyncClient
+    words: str = json.dumps(["a", "!rate(60)", "!repeat(15,x)", "z"])
+    text: str = "a" + 15 * "x" + "z"
     endings: Counter[str] = field(default_factory=Counter)
     stopped: bool = False
 
     async def ask(self) -> str:
         try:
-            async with self.client.generate("scripted", PROMPT, deadline_s=30.0) as stream:
+            prompt = [{"role": "user", "content": self.words}]
+            async with self.client.generate("scripted", prompt, deadline_s=30.0) as stream:
                 text = "".join([event.delta.text async for event in stream if event.WhichOneof("event") == "delta"])
                 if stream.kind == "completed":
-                    assert text == "a" + 15 * "x" + "z"
+                    assert text == self.text
                 return f"{stream.kind}:{getattr(getattr(stream.terminal, stream.kind), 'reason', '')}"
         except StreamBroken:
             return "broken"
@@ -82,9 +96,9 @@ class Load:
 
 
 @contextlib.asynccontextmanager
-async def load(platform: Platform) -> AsyncIterator[Load]:
+async def load(platform: Platform, *said: str) -> AsyncIterator[Load]:
     async with platform.async_client() as client:
-        running = Load(client)
+        running = Load(client, *said)
         tasks = [asyncio.create_task(running.run()) for _ in range(NUM_CLIENTS)]
         try:
             yield running
@@ -147,12 +161,12 @@ async def _more(running: Load, least: int) -> bool:
 
 
 @contextlib.contextmanager
-def broken_worker(platform: Platform, directory: Path) -> Iterator[None]:
+def worker_on_trial(platform: Platform, directory: Path, revision: str, code: str) -> Iterator[None]:
     """A replica of the revision on trial, which no launcher started."""
-    (directory / "sitecustomize.py").write_text(BROKEN)
+    (directory / "sitecustomize.py").write_text(code)
     state = StateDir(platform.state_dir)
     command = [sys.executable, "-m", "headrace_worker", "--engine", "scripted", "--model", "scripted"]
-    command += ["--revision", "bad", "--pool", "trial", "--replica-id", "trial-0", "--state-dir", str(directory)]
+    command += ["--revision", revision, "--pool", "trial", "--replica-id", "trial-0", "--state-dir", str(directory)]
     command += ["--controlplane", platform.announced("controlplane")["grpc"]]
     command += ["--service-token-file", str(state.service_token)]
     with (directory / "log").open("wb") as log:
@@ -170,7 +184,7 @@ async def test_a_bad_revision_halts_itself_while_the_good_one_serves_on(platform
         return (await shown(platform)).state == "halted"
 
     await apply(platform, TRIED)
-    with broken_worker(platform, tmp_path):
+    with worker_on_trial(platform, tmp_path, "bad", BROKEN):
         async with load(platform) as running:
             await eventually(ended, "the trial is halted")
         await eventually(lambda: in_force_everywhere(platform), "the halt is known")
@@ -205,3 +219,25 @@ async def _stays_halted(platform: Platform) -> None:
     assert found.startswith("# canary scripted bad: halted (failed attempts: ")
     assert f"on trial since version {version}" in found
     await eventually(lambda: in_force_everywhere(platform), "all have subscribed again")
+
+
+async def test_a_revision_that_answers_too_slowly_halts_itself(platform: Platform, tmp_path: Path) -> None:
+    """No attempt of it fails: what is worse is the share of responses within the class's budget between tokens."""
+
+    async def ended() -> bool:
+        return (await shown(platform)).state == "halted"
+
+    budget = TRIED.replace("ttft_ms: 30000", "ttft_ms: 30000, inter_token_ms: 200")
+    await apply(platform, budget.replace("revision: bad", "revision: slow"))
+    said = json.dumps(["a", "b", "c"]), "abc"
+    with worker_on_trial(platform, tmp_path, "slow", SLOW):
+        async with load(platform, *said) as running:
+            await eventually(ended, "the trial is halted")
+        assert set(running.endings) == {"completed:"}, running.endings
+        assert (await shown(platform)).reason.startswith("slow responses: ")
+        await eventually(lambda: in_force_everywhere(platform), "the halt is known")
+        started = time.monotonic()
+        async with load(platform, *said) as after:
+            await eventually(lambda: _more(after, 8 * NUM_CLIENTS), "the good revision serves on")
+        assert set(after.endings) == {"completed:"}, after.endings
+        assert time.monotonic() - started < 60
