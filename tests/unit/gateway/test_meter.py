@@ -83,7 +83,9 @@ def report(number: int, outcome: str, reason: str = "", phase: str = "decode") -
     return outputs.Report(number, "d", outcome, reason, phase, 4)
 
 
-def play(bench: Bench, meter: Meter, *, first: float, then: float, queue_ms: float, prefill_ms: float) -> None:
+def play(
+    bench: Bench, meter: Meter, *, first: float, then: float, queue_ms: float, prefill_ms: float, cost: float = 0.25
+) -> None:
     """Routed at 10 ms; a worker that says how long it queued and prefilled; two texts; settled at the end."""
     bench.route(meter, 1, 0.006, 0.010)
     attempt = meter.trace.attempt(1)
@@ -94,7 +96,7 @@ def play(bench: Bench, meter: Meter, *, first: float, then: float, queue_ms: flo
     meter.trace.reported(report(1, "completed"), T0 + then)
     meter.keeps_trace(failed=False, now=T0 + then)
     meter.trace.settling(T0 + then)
-    meter.trace.settled(0.25, T0 + then + 0.002)
+    meter.trace.settled(cost, T0 + then + 0.002)
     meter.finish(terminal(), 7, T0 + then + 0.003)
 
 
@@ -178,6 +180,15 @@ def test_phases_tile_the_response_and_say_what_they_did(bench: Bench) -> None:
     assert (about["gen_ai.usage.input_tokens"], about["gen_ai.usage.output_tokens"]) == (64, 4)
     assert about["headrace.cost"] == 0.25 and about["headrace.snapshot_version"] == 7
     assert about["gen_ai.response.finish_reasons"] == ["stop"] and root.error == ""
+
+
+def test_a_response_that_costs_nothing_says_so(bench: Bench) -> None:
+    play(bench, bench.meter(), first=0.510, then=0.600, queue_ms=300, prefill_ms=190, cost=0.0)
+    spans = bench.by_name()
+    assert (spans["text_completion m"].attributes["headrace.cost"], spans["settle"].attributes["headrace.cost"]) == (
+        0,
+        0,
+    )
 
 
 def test_an_attempt_that_was_lost_is_told_from_here_and_the_trace_is_kept(bench: Bench) -> None:
