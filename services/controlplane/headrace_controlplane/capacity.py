@@ -4,7 +4,8 @@ Pages and places that are promised grow with the load, so a pool that is half fu
 
     capacity of a replica = load per replica / occupancy
 
-Where requests wait, a pool carries no more than it does, however much arrives: that bounds its capacity from above.
+Where requests wait all the time, a pool carries no more than it does, however much arrives: that bounds its capacity
+from above. Where some wait for a moment, it is only as full as it says.
 An almost empty one says only that its capacity is not small. Knows no router and no card.
 """
 
@@ -30,6 +31,7 @@ class Reading:
     occupancy: float
     """Share of places or of pages that is promised, the greater of both."""
     num_waiting: int = 0
+    """Requests that wait for longer than steps take."""
 
 
 class CapacityMeter:
@@ -61,9 +63,9 @@ class CapacityMeter:
             most = load * self._served_share() / num_replicas
             if most > 0 and (self.capacity is None or most < self.capacity):
                 self._approach(most)
-        elif not any(num_waiting) and occupancy >= _FLOOR:
+        elif occupancy >= _FLOOR:
             self._approach(load / num_replicas / occupancy)
-        elif not any(num_waiting):
+        else:
             self.capacity = max(self.capacity or 0.0, load / num_replicas / _FLOOR)
 
     def _served_share(self) -> float:

@@ -29,6 +29,8 @@ _desired = telemetry.gauge("scale_desired_replicas", "Replicas that the last dec
 _reserve = telemetry.gauge("scale_reserve_replicas", "Ready replicas beyond those that the load needs", ["pool"])
 _blind = telemetry.gauge("scale_blind", "1 while a pool's size is held for want of data", ["pool"])
 TICK_S = 1.0
+# Whoever comes waits for the step that runs: that is no queue.
+WAITS_MS = 500
 # Until a start-up was measured.
 UNKNOWN_START_UP_S = 30.0
 
@@ -146,7 +148,7 @@ class Scaler:
                     whole.arrivals_per_s * share,
                     full.num_replicas,
                     occupancy(full, pool),
-                    full.num_waiting,
+                    full.num_waiting if full.oldest_wait_ms >= WAITS_MS else 0,
                 )
             )
         oldest_s = full.oldest_wait_ms / 1000 if full is not None else 0.0

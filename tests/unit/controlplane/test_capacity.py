@@ -54,6 +54,14 @@ def test_what_makes_the_queue_longer_is_not_carried() -> None:
     assert meter.capacity == pytest.approx(100)
 
 
+@pytest.mark.parametrize(("occupancy", "expected"), [(0.5, 800), (0.01, 4000)])
+def test_who_waits_for_a_moment_does_not_keep_a_pool_from_being_measured(occupancy: float, expected: float) -> None:
+    meter = CapacityMeter()
+    for second in range(10):
+        meter.note(Reading(400, 4, 1, occupancy, num_waiting=second % 2))
+    assert meter.capacity == pytest.approx(expected)
+
+
 def test_a_queue_never_raises_a_capacity() -> None:
     meter = CapacityMeter(100.0)
     for _ in range(30):
