@@ -28,7 +28,7 @@ def run_headrace(state_dir: Path, *words: str, timeout_s: float = 90.0) -> subpr
     return subprocess.run(command, capture_output=True, text=True, timeout=timeout_s, env=environ, check=False)
 
 
-def wait_until(condition: Callable[[], Any], what: str, timeout_s: float = 20.0) -> Any:
+def wait_until(condition: Callable[[], Any], what: str, timeout_s: float = 60.0) -> Any:
     """The first true value of the condition."""
     deadline = time.monotonic() + timeout_s
     while not (value := condition()):

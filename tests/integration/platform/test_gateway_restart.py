@@ -48,7 +48,7 @@ async def test_clients_that_wait_for_ready_survive_a_restart(platform: Platform)
         os.kill(old, signal.SIGTERM)
         asked, fared = [], list[str]()
         headers = {"authorization": f"Bearer {platform.api_key}"}
-        async with httpx.AsyncClient(base_url=platform.http, headers=headers, trust_env=False) as http:
+        async with httpx.AsyncClient(base_url=platform.http, headers=headers, trust_env=False, timeout=60) as http:
             while psutil.pid_exists(old) or fared[-1] != "hi":
                 asked.append(asyncio.create_task(ask(client)))
                 fared.append(await post(http))

@@ -90,7 +90,7 @@ def test_a_forbidden_word_is_blocked_on_every_way(platform: Platform, http: Http
     whole = http.post(path, ask(path, text))
     assert whole.status_code == 200
     assert WORD not in json.dumps(whole.json().get("choices", whole.json().get("output", whole.json().get("content"))))
-    wait_until(lambda: judged(platform) == before + Counter(blocked=2), "both are booked as blocked", 10.0)
+    wait_until(lambda: judged(platform) == before + Counter(blocked=2), "both are booked as blocked")
 
 
 def test_a_block_ends_every_choice_once_over_grpc(platform: Platform) -> None:
@@ -116,7 +116,7 @@ def test_what_only_begins_like_it_is_released(platform: Platform, http: Http) ->
     events = http.stream(PATHS[0], ask(PATHS[0], script("!rate(50)", "x ", "persim", "on")))
     assert text_of(PATHS[0], events) == "x persimon"
     assert ending_of(PATHS[0], events) == {"stop"}
-    wait_until(lambda: judged(platform) == before + Counter(passed=1), "it is booked as passed", 10.0)
+    wait_until(lambda: judged(platform) == before + Counter(passed=1), "it is booked as passed")
 
 
 def test_an_address_is_redacted_wherever_it_is_cut(http: Http) -> None:

@@ -163,7 +163,7 @@ def test_leaving_cancels_at_the_worker(platform: Platform) -> None:
                 break
         stream.__exit__()
         assert client.cancel(stream.response_id) in (True, False)
-    wait_until(lambda: num_open(platform) == 0, "the response is gone from the gateway", 5.0)
+    wait_until(lambda: num_open(platform) == 0, "the response is gone from the gateway")
 
 
 def test_a_cancel_ends_a_stream_once(platform: Platform) -> None:
@@ -188,13 +188,13 @@ def test_the_clients_deadline_is_a_typed_end(platform: Platform) -> None:
 
 def num_open(platform: Platform) -> float:
     headers = {"authorization": f"Bearer {platform.service_token}"}
-    with httpx.Client(trust_env=False) as client:
+    with httpx.Client(trust_env=False, timeout=60) as client:
         text = client.get(f"http://{platform.announced('gateway')['http']}/metrics", headers=headers).text
     return next(float(line.split()[-1]) for line in text.splitlines() if line.startswith("responses_open "))
 
 
 def test_nobody_is_served_without_a_key(platform: Platform) -> None:
-    with httpx.Client(trust_env=False, base_url=platform.http) as client:  # B70
+    with httpx.Client(trust_env=False, timeout=60, base_url=platform.http) as client:  # B70
         for path in (
             "/v1/models",
             "/v1/chat/completions",

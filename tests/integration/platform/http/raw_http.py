@@ -15,7 +15,7 @@ class RawHttp:
         self.socket = socket.socket()
         if receive_bytes is not None:
             self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_bytes)
-        self.socket.settimeout(15.0)
+        self.socket.settimeout(60.0)
         self.socket.connect((host, int(port)))
         self._api_key = platform.api_key
 

@@ -35,12 +35,12 @@ def test_a_client_that_closed_its_direction_is_told_that_this_ended_its_response
 ) -> None:
     with RawHttp(platform) as client:
         client.post(CHAT, {**ENDLESS, "stream": stream})
-        wait_until(lambda: metric(platform, "responses_open") == 1, "it runs", 5.0)
+        wait_until(lambda: metric(platform, "responses_open") == 1, "it runs")
         client.close_sending()
         head, text = client.rest()
     assert head.startswith("HTTP/1.1 200" if stream else "HTTP/1.1 499")
     assert '"code":"disconnect"' in text and "[DONE]" not in text
-    wait_until(lambda: metric(platform, "responses_open") == 0, "it ended", 5.0)
+    wait_until(lambda: metric(platform, "responses_open") == 0, "it ended")
 
 
 @pytest.mark.parametrize("body", [b"{}", b'{"model":"nobody","messages":[{"role":"user","content":"x"}]}'])

@@ -68,5 +68,5 @@ def test_many_requests(case: Case, platform: Platform) -> None:
 @pytest.mark.parametrize("path", PRIVATE)
 def test_nothing_but_probes_is_without_a_key(path: str, platform: Platform) -> None:
     method = next(iter(DOCUMENT["paths"][path]))
-    with httpx.Client(base_url=platform.http, trust_env=False) as stranger:
+    with httpx.Client(base_url=platform.http, trust_env=False, timeout=60) as stranger:
         assert stranger.request(method, path).status_code == 401

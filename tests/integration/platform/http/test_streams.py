@@ -1,7 +1,6 @@
 """The field's own faults of streaming, over HTTP and gRPC, with the values of the cases (B numbers)."""
 
 import concurrent.futures
-import contextlib
 import socket
 from typing import Any
 
@@ -11,6 +10,7 @@ import pytest
 from headrace_cli.client import Client
 from tests.integration.platform.http.http_client import Http, parse, script, user
 from tests.integration.platform.http.metrics import metric
+from tests.integration.platform.http.raw_http import RawHttp
 from tests.integration.platform.running_platform import Platform, wait_until
 
 CHAT = "/v1/chat/completions"
@@ -31,7 +31,7 @@ def test_an_error_is_one_terminal_and_counted_once(http: Http, platform: Platfor
     assert [data for data in events if "error" in data] == [events[-1]]
     assert "".join(content(data) for data in events[:-1]) == "Hello"
     assert not [data for data in events[:-1] if data["choices"][0]["finish_reason"]]
-    wait_until(lambda: metric(platform, failed) == before + 1, "it is counted", 5.0)
+    wait_until(lambda: metric(platform, failed) == before + 1, "it is counted")
     log = platform.headrace("logs", "gateway").stdout
     response_id = events[-1]["error"]["response_id"]
     lines = [line for line in log.splitlines() if response_id in line and '"level": "error"' in line]
@@ -108,7 +108,7 @@ def leave_http_stream(platform: Platform, n: int = 1) -> None:
     body = ask(LONG, stream=True, n=n)
     headers = {"authorization": f"Bearer {platform.api_key}"}
     with (
-        httpx.Client(base_url=platform.http, trust_env=False, headers=headers) as client,
+        httpx.Client(base_url=platform.http, trust_env=False, timeout=60, headers=headers) as client,
         client.stream("POST", CHAT, json=body) as answer,
     ):
         text = ""
@@ -119,12 +119,9 @@ def leave_http_stream(platform: Platform, n: int = 1) -> None:
 
 
 def leave_http_whole(platform: Platform) -> None:
-    headers = {"authorization": f"Bearer {platform.api_key}"}
-    with (
-        httpx.Client(base_url=platform.http, trust_env=False, headers=headers, timeout=0.5) as client,
-        contextlib.suppress(httpx.ReadTimeout),
-    ):
-        client.post(CHAT, json=ask(LONG))
+    with RawHttp(platform) as raw:
+        raw.post(CHAT, ask(LONG))
+        wait_until(lambda: platform.load().num_running == 1, "it runs")
 
 
 def leave_many_http_choices(platform: Platform) -> None:
@@ -160,8 +157,8 @@ def test_a_client_that_left_holds_nothing(platform: Platform, leave: Any) -> Non
     cancelled = 'responses_total{model="scripted",outcome="cancelled"}'
     before = metric(platform, cancelled)
     leave(platform)  # B23, B25
-    wait_until(lambda: metric(platform, cancelled) == before + 1, "the response ends cancelled", 5.0)
-    wait_until(lambda: platform.load().num_running == 0, "nothing runs at the worker", 5.0)
+    wait_until(lambda: metric(platform, cancelled) == before + 1, "the response ends cancelled")
+    wait_until(lambda: platform.load().num_running == 0, "nothing runs at the worker")
     load = platform.load()
     assert (load.num_promised_pages, load.num_held_pages) == (0, 0)
     assert metric(platform, "responses_open") == 0
@@ -177,7 +174,7 @@ def test_a_client_that_does_not_read_delays_nobody(http: Http, platform: Platfor
         deaf.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
         deaf.connect((host, int(port)))
         deaf.sendall(f"{head}content-length: {len(body)}\r\n\r\n".encode() + body)
-        wait_until(lambda: metric(platform, "responses_open") == 1, "it runs", 5.0)
+        wait_until(lambda: metric(platform, "responses_open") == 1, "it runs")
         events = http.stream(CHAT, ask(script(*"abcdef")))
         assert "".join(content(event.data) for event in events[:-1]) == "abcdef"
         assert metric(platform, "responses_open") == 1
