@@ -19,11 +19,12 @@ from headrace_controlplane.fleet import file as fleet_file
 from headrace_controlplane.fleet.pools import Pool
 from headrace_controlplane.fleet.problems import InvalidFleet, Problem
 from headrace_controlplane.fleet.schema import read, setting
+from headrace_router.pairing import Link
 from headrace_sim.errors import SimulationError
 from headrace_worker.perf.cards import CPU, Card, card_named, cpu_card
 from headrace_worker.perf.errors import PerfError
 from headrace_worker.perf.layout import Layout
-from headrace_worker.perf.memory import MemoryDemand, StepShape, workspace_bytes
+from headrace_worker.perf.memory import MemoryDemand, StepShape, kv_bytes_per_token, workspace_bytes
 from headrace_worker.perf.model_shape import BUILT_IN_MODELS, ModelShape
 from headrace_worker.perf.precision import kv_precision, weight_precision
 from headrace_worker.perf.step import Roofline
@@ -81,6 +82,8 @@ class PoolSection:
     step_model: StepModelSection | None = setting(None, "step times as a replica fitted them; nothing: the roofline")
     host_ms: float = setting(0.0, "time of the host in each step", minimum=0, maximum=1000)
     front_ms: float = setting(0.0, "time of a request outside the engine: HTTP, tokens", minimum=0, maximum=60_000)
+    kv_gb_per_s: float = setting(1.0, "rate at which KV comes in, for the role decode", minimum=1e-3)
+    kv_latency_ms: float = setting(10.0, "what a transfer takes beside its bytes", minimum=0, maximum=60_000)
     overlap: bool = setting(False, "the next step is planned while one runs, as on a GPU: who comes waits for one more")
     overrun: float = setting(0.0, "overrun probability of the statistical class; 0: off", minimum=0, maximum=0.5)
     initial: int | None = setting(None, "replicas that are ready when it begins; nothing: min", minimum=0)
@@ -128,6 +131,13 @@ class SimPool:
     num_pages: int
     step_model: StepModel | None = None
     """As measured; None: the roofline's."""
+
+    @property
+    def link(self) -> Link:
+        """How KV comes in at its replicas."""
+        per_token = kv_bytes_per_token(self.roofline.shape, self.roofline.kv)
+        rate, latency_s = self.section.kv_gb_per_s * 1e9, self.section.kv_latency_ms / 1000
+        return Link(per_token, self.settings.page_tokens, rate, latency_s)
 
     @property
     def max_sequence_tokens(self) -> int:

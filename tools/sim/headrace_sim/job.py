@@ -20,6 +20,8 @@ class Job:
     attempt: int = 1
     replica_id: str = ""
     decision_id: str = ""
+    prefill_id: str = ""
+    """Who computes its prompt, if not the replica that decodes it."""
     num_left: int = 0
     num_cached: int = 0
     queue_s: float = 0.0

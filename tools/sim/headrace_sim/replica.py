@@ -9,16 +9,17 @@ at the end of the step that is running then. What is skipped is only the plannin
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal, Protocol
 
 from headrace_sim.clock import Clock
 from headrace_sim.job import Job
 from headrace_sim.optimism import NoForesight
 from headrace_sim.step_timer import FittedTimer, StepTimer
+from headrace_worker.scheduling.cancel import Cancel
 from headrace_worker.scheduling.chunking import StepTimePredictor
-from headrace_worker.scheduling.events import Accepted, Event, Finished, Refused, Tokens
+from headrace_worker.scheduling.events import Accepted, Event, Finished, PagesWanted, Refused, Tokens
 from headrace_worker.scheduling.limits import Limits
-from headrace_worker.scheduling.plan import Plan, ResultRow, StepResult
+from headrace_worker.scheduling.plan import PageExport, Plan, ResultRow, StepResult
 from headrace_worker.scheduling.prefix import HashBlock
 from headrace_worker.scheduling.request import Request
 from headrace_worker.scheduling.scheduler import Scheduler
@@ -74,10 +75,28 @@ class _Step:
         return low
 
 
+class Transfers(Protocol):
+    """Who moves pages between replicas."""
+
+    def wanted(self, decode: "Replica", job: Job, event: PagesWanted) -> None: ...
+
+    def exported(self, export: PageExport) -> None: ...
+
+    def ended(self, handle: int, reason: str) -> None: ...
+
+
 class Replica:
     """`on_ended` is told of every job that ended here or was refused; the job says how."""
 
-    def __init__(self, replica_id: str, pool: str, make: Make, clock: Clock, on_ended: Callable[[Job], None]) -> None:
+    def __init__(
+        self,
+        replica_id: str,
+        pool: str,
+        make: Make,
+        clock: Clock,
+        on_ended: Callable[[Job], None],
+        transfers: Transfers,
+    ) -> None:
         self.id, self.pool, self.make = replica_id, pool, make
         self.state: State = "loading"
         self.started_s = clock.now
@@ -86,6 +105,9 @@ class Replica:
         lengths = NoForesight() if make.optimistic else None
         self.scheduler = Scheduler(make.limits, make.hash_block, make.predictor, lengths=lengths)
         self.jobs: dict[int, Job] = {}
+        # Handles of prompts that are computed for another replica.
+        self._sending: set[int] = set()
+        self._transfers = transfers
         self.num_steps = 0
         self.busy_s = 0.0
         self.version = 0
@@ -105,14 +127,57 @@ class Replica:
         if self.make.static_batching and not self.scheduler.is_idle:
             self._next_batch.append(request)
             return
-        if self.make.plans_ahead and self._step is not None:
-            step = self._step
-            self._clock.at(step.end_s(step.steps_until(self._clock.now)), self._enter, job, request)
-        else:
-            self._enter(job, request)
+        self._soon(self._enter, request)
 
-    def _enter(self, job: Job, request: Request) -> None:
-        if self.jobs.get(request.handle) is not job:
+    def prefill(self, request: Request) -> None:
+        """Compute a prompt for another replica; what comes of it is told to `transfers`."""
+        self.version += 1
+        self._sending.add(request.handle)
+        self._soon(self._enter, request)
+
+    def received(self, handle: int) -> None:
+        """The pages that a job waits for are here."""
+        self._soon(self._change, handle, "received")
+
+    def receive_failed(self, handle: int) -> None:
+        """They will not come."""
+        self._soon(self._change, handle, "failed")
+
+    def end_transfer(self, handle: int) -> None:
+        """Nobody reads the pages of this prompt any more."""
+        self._soon(self._change, handle, "ended")
+
+    def abandon(self, handle: int) -> None:
+        """Nobody wants this prompt any more."""
+        self._soon(self._change, handle, "abandoned")
+
+    def _soon(self, call: Callable[..., None], *arguments: Any) -> None:
+        """Now, or where plans are made ahead when the step that runs has ended, behind the plan that is made then."""
+        step = self._step
+        if self.make.plans_ahead and step is not None:
+            self._clock.at(step.end_s(step.steps_until(self._clock.now)), call, *arguments)
+        else:
+            call(*arguments)
+
+    def _change(self, handle: int, what: Literal["received", "failed", "ended", "abandoned"]) -> None:
+        if self.is_gone:
+            return
+        self.version += 1
+        if what == "received":
+            self.scheduler.received(handle)
+        elif what == "failed":
+            self.scheduler.receive_failed(handle, "prefill_lost", self._clock.now)
+        elif what == "abandoned":
+            self.scheduler.cancel(Cancel(str(handle)))
+        if what != "received":
+            self.scheduler.end_transfer(handle)
+        self._tell(self.scheduler.take_events())
+        self._cut()
+        self._go_on()
+        self._leave_if_idle()
+
+    def _enter(self, request: Request) -> None:
+        if request.handle not in self.jobs and request.handle not in self._sending:
             return  # lost with the replica before the engine had heard of it
         self.scheduler.submit(request, self._clock.now)
         if request.handle not in self.scheduler.running.live_handles:
@@ -138,6 +203,7 @@ class Replica:
             self._step = None
         self.state, self.gone_s = "gone", self._clock.now
         lost, self.jobs = list(self.jobs.values()), {}
+        self._sending.clear()
         return lost
 
     @property
@@ -196,7 +262,8 @@ class Replica:
             # Their pages are promised to nobody: as many steps as surely fit.
             num_pages = self.scheduler.ledger.headroom // len(plan.rows)
             most = min(most, 1 + max(0, num_pages - 1) * self.make.limits.page_tokens)
-        return min(most, *[jobs[row.handle].num_left for row in plan.rows])
+        # A first token is seen when it comes.
+        return min(most, *[jobs[row.handle].num_left if row.output_index else 1 for row in plan.rows])
 
     def _cut(self) -> None:
         """Somebody came: the jump ends with the step that runs now."""
@@ -219,6 +286,8 @@ class Replica:
         events = self.scheduler.complete(StepResult(step.plan.step, tuple(rows)), self._clock.now)
         self.num_steps += num_steps
         self.busy_s += self._clock.now - step.started_s
+        for export in step.plan.exports:
+            self._transfers.exported(export)
         self._tell(events)
         if num_steps > 1:
             self._settle_jump(num_steps)
@@ -262,6 +331,14 @@ class Replica:
         for event in events:
             if isinstance(event, Tokens):
                 continue  # the job has counted them
+            if isinstance(event, PagesWanted):
+                self._transfers.wanted(self, self.jobs[event.handle], event)
+                continue
+            if event.handle in self._sending:
+                if isinstance(event, Finished | Refused):
+                    self._sending.discard(event.handle)
+                    self._transfers.ended(event.handle, event.reason)
+                continue
             if isinstance(event, Finished):
                 job = self.jobs.pop(event.handle)
                 job.ending, job.reason = event.kind, event.reason
@@ -294,7 +371,9 @@ class Replica:
         self._leave_if_idle()
 
     def _leave_if_idle(self) -> None:
-        if self.state == "draining" and self._step is None and self.scheduler.is_idle:
+        if self._step is not None or self.state != "draining":
+            return
+        if self.scheduler.is_idle and not self.scheduler.hand_offs.num_open:
             self.state, self.gone_s = "gone", self._clock.now
 
     def _done_steps(self) -> int:

@@ -38,6 +38,12 @@ def to_json(outcome: Outcome) -> dict[str, Any]:
             "not_placed": depot.num_unplaced,
         },
         "cost": cost(outcome),
+        "hand_offs": {
+            "begun": outcome.hand_offs.num_begun,
+            "acknowledged": outcome.hand_offs.num_acknowledged,
+            "aborted": outcome.hand_offs.num_aborted,
+            "bytes": outcome.hand_offs.num_bytes,
+        },
         "engine_steps": outcome.num_steps,
         "timeline": vars(timeline),
         "decisions": {
@@ -125,6 +131,9 @@ def to_table(summary: dict[str, Any]) -> str:
         f"  device hours      {cost_['gpu_hours']:>12.2f}   {cost_['price']:.2f} in all, "
         f"{cost_['price_per_million_useful_tokens']:.3f} per million useful tokens",
     ]
+    if (hand_offs := summary["hand_offs"])["begun"]:
+        moved = f"{hand_offs['acknowledged']:,} of {hand_offs['begun']:,} prompts came over"
+        lines.append(f"  prefilled apart   {moved}, {hand_offs['bytes'] / 1e9:,.0f} GB of KV")
     if summary["reasons"]:
         reasons = ", ".join(f"{count:,} {name}" for name, count in summary["reasons"].items())
         lines.append(f"  not served        {reasons}")

@@ -8,12 +8,15 @@ from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from random import Random
 
+from headrace_controlplane.fleet.classes import SloClass
 from headrace_router.deadlines import Budget, queue_deadline
 from headrace_router.in_flight import InFlight, Sent
+from headrace_router.pairing import pair
 from headrace_router.prediction import StepCost
-from headrace_router.scoring import Ask, Candidate, Choice, View, choose, num_new_tokens
+from headrace_router.scoring import Ask, Choice, View, choose, num_new_tokens
 from headrace_router.shortlist import shortlist
 from headrace_sim.clock import Clock
+from headrace_sim.fleet import SimPool
 from headrace_sim.job import Job
 from headrace_sim.prefix_map import PrefixMap
 from headrace_sim.replica import Replica
@@ -26,10 +29,12 @@ REPORT_S = 0.05
 class Seat:
     """What the router knows of one replica: the view of its last report, and what was sent since."""
 
-    __slots__ = ("classes", "cost", "decisions", "model", "replica", "reported_s", "version", "view")
+    __slots__ = ("classes", "cost", "decisions", "link", "model", "replica", "reported_s", "role", "version", "view")
 
-    def __init__(self, replica: Replica, model: str, classes: tuple[str, ...], cost: StepCost) -> None:
-        self.replica, self.model, self.classes, self.cost = replica, model, classes, cost
+    def __init__(self, replica: Replica, pool: SimPool, cost: StepCost) -> None:
+        settings = pool.settings
+        self.replica, self.cost, self.link = replica, cost, pool.link
+        self.model, self.classes, self.role = settings.model, settings.classes, settings.role
         self.reported_s = float("-inf")
         self.decisions: list[str] = []
         self.view: View | None = None
@@ -103,14 +108,16 @@ class Router:
         is_in_time = any(view.queue_s <= _deadline_s(ask, view, left_s) for view in choice.scored)
         return wait_s if is_in_time else None
 
-    def sent(self, ask: Ask, picked: Candidate, job: Job) -> Replica:
-        """Count the decision as unseen until a report would list it."""
-        view = picked.view
+    def sent(self, ask: Ask, choice: Choice, job: Job) -> Replica:
+        """Count the decision as unseen until a report would list it; the job learns who prefills for it."""
+        assert choice.picked is not None, "what is sent is sent to somebody"
+        view = choice.picked.view
         self._num_decisions += 1
         job.decision_id = str(self._num_decisions)
         seat = self._seats[ask.model][view.id]
         seat.decisions.append(job.decision_id)
-        new = num_new_tokens(ask, view)
+        job.prefill_id = self._paired(ask, view, choice, seat)
+        new = 1 if job.prefill_id else num_new_tokens(ask, view)
         self._in_flight.add(Sent(job.decision_id, view.id, "1", self._clock.now, new, ask.num_bound_tokens))
         unseen = self._in_flight.unseen(view.id, self._clock.now)
         assert seat.view is not None, "who is picked was looked at"
@@ -120,6 +127,14 @@ class Router:
             num_unseen_bound_tokens=unseen.num_bound_tokens,
         )
         return seat.replica
+
+    def _paired(self, ask: Ask, view: View, choice: Choice, seat: Seat) -> str:
+        """Who should prefill for the picked replica; empty: nobody."""
+        if view.role != "decode":
+            return ""
+        prefills = [each.view for each in choice.candidates if each.view.role == "prefill"]
+        found = pair(ask, view, prefills, seat.link).prefill
+        return "" if found is None else found.id
 
     def ended(self, job: Job) -> None:
         self._in_flight.release(job.decision_id)
@@ -141,7 +156,7 @@ class Router:
         limits, load = replica.make.limits, report_load(replica.scheduler, now)
         page = limits.page_tokens
         seat.view = View(
-            *(replica.id, "1", seat.model, "1", "both", seat.classes, True, True, limits.max_sequence_tokens),
+            *(replica.id, "1", seat.model, "1", seat.role, seat.classes, True, True, limits.max_sequence_tokens),
             *(load.num_running, load.num_waiting, limits.max_waiting, load.num_queued_tokens),
             *(load.num_held_pages * page, load.num_promised_pages * page, load.num_total_pages * page),
             state="ready" if replica.state == "ready" else replica.state,
@@ -196,6 +211,7 @@ class HoldRoom:
             self._on_expired(job)
 
 
-def budget_of(ttft_ms: int, max_queue_ms: int, reserve_ms: int, inter_token_ms: int) -> Budget:
+def budget_of(slo: SloClass) -> Budget:
     """A class of fleet.yaml in seconds."""
-    return Budget(ttft_ms / 1000, max_queue_ms / 1000, reserve_ms / 1000, inter_token_ms / 1000)
+    ttft_s, max_queue_s = slo.ttft_ms / 1000, slo.max_queue_ms / 1000
+    return Budget(ttft_s, max_queue_s, slo.delivery_reserve_ms / 1000, slo.inter_token_ms / 1000, slo.statistical)

@@ -20,6 +20,7 @@ from headrace_sim.clock import Clock
 from headrace_sim.depot import Depot
 from headrace_sim.errors import SimulationError
 from headrace_sim.fleet import Fault, SimFleet, SimPool
+from headrace_sim.hand_offs import HandOffs
 from headrace_sim.job import Job
 from headrace_sim.quotas import Quotas
 from headrace_sim.replica import Replica
@@ -27,7 +28,7 @@ from headrace_sim.routing import HoldRoom, Router, Seat, budget_of
 from headrace_sim.scaling import TICK_S, Forecaster, Scaled
 from headrace_sim.timeline import Timeline
 from headrace_worker.scheduling.audit import audit
-from headrace_worker.scheduling.request import Request, SamplingParams
+from headrace_worker.scheduling.request import HandOff, Request, SamplingParams
 from headrace_workload.arrival import Arrival
 from headrace_workload.prompts import TokenTable
 
@@ -48,6 +49,7 @@ class Outcome:
     duration_s: float
     """Until the last request ended."""
     num_steps: int
+    hand_offs: HandOffs
 
 
 class Simulation:
@@ -64,10 +66,7 @@ class Simulation:
         self.books, self.timeline = Books(), Timeline()
         self._table = TokenTable(VOCAB)
         self._blank = array("I")
-        self._budgets = {
-            name: budget_of(slo.ttft_ms, slo.max_queue_ms, slo.delivery_reserve_ms, slo.inter_token_ms)
-            for name, slo in fleet.fleet.classes.items()
-        }
+        self._budgets = {name: budget_of(slo) for name, slo in fleet.fleet.classes.items()}
         prefixes = prefix_map(fleet) if options.shares_prefixes else None
         self.router = Router(
             self.clock, Random(f"draws/{options.seed}"), prefixes, options.cache_blind, options.queue_first
@@ -76,6 +75,7 @@ class Simulation:
         self._makes = {name: make_of(pool, options) for name, pool in fleet.pools.items()}
         self._costs = {name: cost_of(pool) for name, pool in fleet.pools.items()}
         nodes = fleet.section.nodes
+        self.hand_offs = HandOffs(self.clock, {name: pool.link for name, pool in fleet.pools.items()}, self._replica)
         self.depot = Depot(self.clock, fleet.pools, nodes, self._build, self._on_ready)
         self._rooms = {model: self._room(model) for model in fleet.fleet.models}
         self.scaled = {
@@ -109,10 +109,13 @@ class Simulation:
         self.clock.at(0.0, self._tick)
         self.clock.run()
         self.books.check(self._num_pending)
+        self.hand_offs.check()
         self._audit()
         replicas = [*self.depot.past, *(entry.replica for entry in self.depot.entries.values())]
         num_steps = sum(each.num_steps for each in replicas)
-        return Outcome(self.fleet, self.books, self.timeline, self.depot, self.scaled, self._ended_s, num_steps)
+        return Outcome(
+            self.fleet, self.books, self.timeline, self.depot, self.scaled, self._ended_s, num_steps, self.hand_offs
+        )
 
     # Requests
 
@@ -166,7 +169,7 @@ class Simulation:
         job.deadline_s = job.deadline_s or now + wait_s
         job.num_tries += 1
         job.handle = self._num_handles = self._num_handles + 1
-        replica = self.router.sent(ask, choice.picked, job)
+        replica = self.router.sent(ask, choice, job)
         replica.submit(job, self._request(job, ask.budget, wait_s))
 
     def _request(self, job: Job, budget: Budget, wait_s: float) -> Request:
@@ -181,6 +184,7 @@ class Simulation:
             sampling=_SAMPLING,
             queue_deadline_s=wait_s,
             inter_token_s=budget.inter_token_s or None,
+            hand_off=HandOff.RECEIVE if job.prefill_id else HandOff.NONE,
             fair_key=self._tenant(arrival),
             weight=tenant.weight if tenant else 1.0,
             statistical=self.options.optimistic or self.fleet.fleet.classes[job.slo_class].statistical,
@@ -212,8 +216,10 @@ class Simulation:
         if job.ending == "refused" and job.reason in ("busy", "share_exceeded") and job.num_tries < _MOST_TRIES:
             job.ending, job.excluded = "", job.excluded | {job.replica_id}
             self._route(job)
-            return
-        self._close(job)
+        elif job.reason == "prefill_lost" and job.attempt == 1:
+            self._try_again(job, job.prefill_id)
+        else:
+            self._close(job)
 
     def _close(self, job: Job, settles: bool = True) -> None:
         if settles:
@@ -258,11 +264,17 @@ class Simulation:
         return max((self.clock.now - since for since in waits if since is not None), default=0.0)
 
     def _build(self, replica_id: str, pool: SimPool) -> Replica:
-        return Replica(replica_id, pool.name, self._makes[pool.name], self.clock, self._on_ended)
+        return Replica(replica_id, pool.name, self._makes[pool.name], self.clock, self._on_ended, self.hand_offs)
+
+    def _replica(self, replica_id: str) -> Replica | None:
+        entry = self.depot.entries.get(replica_id)
+        return None if entry is None else entry.replica
 
     def _on_ready(self, replica: Replica) -> None:
         pool = self.fleet.pools[replica.pool]
-        self.router.add(Seat(replica, pool.settings.model, pool.settings.classes, self._costs[pool.name]))
+        self.router.add(Seat(replica, pool, self._costs[pool.name]))
+        if pool.settings.role == "prefill":
+            return
         for job in self._rooms[pool.settings.model].take():
             self._route(job)
 
@@ -274,14 +286,19 @@ class Simulation:
         for job in lost:
             self.router.ended(job)
             if job.first_s is None and job.attempt == 1:
-                job.attempt, job.excluded = 2, frozenset({replica.id})
-                job.num_left = job.arrival.num_output
-                self._route(job)
+                self._try_again(job, replica.id)
             else:
                 job.ending, job.reason, job.ended_s = "failed", "worker_lost", self.clock.now
                 if job.accepted_s is None:
                     job.ending = "refused"
                 self._close(job)
+        self.hand_offs.lose(replica)
+
+    def _try_again(self, job: Job, without: str) -> None:
+        """As the next attempt of the same response."""
+        job.ending, job.attempt, job.excluded = "", 2, frozenset({without})
+        job.num_left = job.arrival.num_output
+        self._route(job)
 
     def _strike(self, fault: Fault) -> None:
         if fault.kind == "blind":

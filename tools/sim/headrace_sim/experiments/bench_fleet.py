@@ -52,6 +52,18 @@ def fleet(pool: dict[str, Any], section: dict[str, Any] | None = None, **rest: A
     return parse_fleet(yaml.safe_dump(value))
 
 
+def fleet_of(pools: dict[str, Any], sections: dict[str, Any], classes: dict[str, Any]) -> SimFleet:
+    """Several pools of the 8 B model; `sections` are theirs in `simulation`."""
+    value = {
+        "models": {"m": {"source": "hf:org/name@main"}},
+        "pools": pools,
+        "classes": classes,
+        "tenants": {"dev": {}},
+        "simulation": {"models": {"m": {"shape": "llama-3.1-8b"}}, "pools": sections},
+    }
+    return parse_fleet(yaml.safe_dump(value))
+
+
 def steady(rps: float, for_s: float, **changes: Any) -> Workload:
     """Chat requests at a constant rate."""
     return read_workload({"name": "steady", "phases": [{"for_s": for_s, "rps": rps}], "mix": [{**CHAT, **changes}]})
