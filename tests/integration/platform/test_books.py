@@ -33,7 +33,7 @@ def test_every_response_has_one_row(platform: Platform) -> None:
             if event.WhichOneof("event") == "delta":
                 break
         gone.__exit__()
-    wait_until(lambda: {*seen, gone.response_id} <= rows(platform).keys(), "all rows are there", 10.0)
+    wait_until(lambda: {*seen, gone.response_id} <= rows(platform).keys(), "all rows are there")
     found = rows(platform)
     for response_id, stream in seen.items():
         row = found[response_id]
@@ -66,10 +66,10 @@ def test_a_quota_is_set_shown_kept_and_returned(platform: Platform) -> None:
     with platform.client() as client:
         running = client.generate("scripted", script("a", "!stall(30)"))
         assert next(iter(running)).WhichOneof("event") == "created"
-        wait_until(lambda: outcome() == "concurrency", "the limit is in force", 5.0)
+        wait_until(lambda: outcome() == "concurrency", "the limit is in force")
         assert "concurrency" in platform.headrace("quota", "show", "dev").stdout
         running.__exit__()
-    wait_until(lambda: outcome() == "completed", "the place is free again", 5.0)
+    wait_until(lambda: outcome() == "completed", "the place is free again")
     assert platform.headrace("quota", "set", "dev", "concurrency", "none").returncode == 0
     refused = platform.headrace("quota", "set", "dev", "nonsense", "1")
     assert refused.returncode == 1 and "tenants.dev.limits" in refused.stderr
@@ -87,7 +87,7 @@ def test_device_time_is_split_by_what_came_of_it_and_adds_up(platform: Platform)
                 break
         gone.__exit__()
     ids = {done.response_id, failed.response_id, gone.response_id}
-    wait_until(lambda: ids <= rows(platform).keys(), "all are settled", 10.0)
+    wait_until(lambda: ids <= rows(platform).keys(), "all are settled")
     report = json.loads(platform.headrace("cost", "--format", "json").stdout)
     assert sum(row["device_us"] for row in report["rows"]) == report["bill"]["device_us"] > 0
     assert {"useful", "failed", "cancelled", "idle"} <= {row["part"] for row in report["rows"]}
@@ -103,7 +103,7 @@ def test_what_a_refused_caller_is_told_is_exact(platform: Platform) -> None:
     body = {"model": "scripted", "messages": script("a"), "max_tokens": 1}
     assert platform.headrace("quota", "set", "dev", "rpm", str(capacity)).returncode == 0
     try:
-        with httpx.Client(base_url=platform.http, headers=headers, trust_env=False) as http:
+        with httpx.Client(base_url=platform.http, headers=headers, trust_env=False, timeout=60) as http:
 
             def ask() -> httpx.Response:
                 return http.post("/v1/chat/completions", json=body)

@@ -2,7 +2,6 @@
 
 import json
 import socket
-import time
 from pathlib import Path
 
 import pytest
@@ -99,12 +98,11 @@ def test_keys_are_made_used_and_revoked(platform: Platform) -> None:
                 return error.reason
         return ""
 
-    wait_until(lambda: refused() == "", "the key is known", 5.0)
+    wait_until(lambda: refused() == "", "the key is known")
     listed = platform.headrace("keys", "list").stdout
     assert key_id in listed and key.rpartition("_")[2] not in listed
-    started = time.monotonic()
     assert platform.headrace("keys", "revoke", key_id).returncode == 0
-    wait_until(lambda: refused() == "unauthenticated", "the key is refused", 5.0 - (time.monotonic() - started))
+    wait_until(lambda: refused() == "unauthenticated", "the key is refused")
 
 
 def test_nothing_runs_where_nothing_was_started(tmp_path: Path) -> None:
