@@ -216,7 +216,7 @@ def live_figures() -> list[Figure]:
         runs = [running.load(CHECKED, 3) for _ in range(NUM_RUNS)]
     # The workload counts words; how many tokens they are is the tokenizer's word.
     sizes = {each.number: each for each in runs[0]}
-    arrivals = [_sized(each, sizes) for each in generate(read_workload(CHECKED), 3)]
+    arrivals = [sized(each, sizes) for each in generate(read_workload(CHECKED), 3)]
     simulated = spreads(simulate(costs, arrivals))
     each_run = [spreads(run) for run in runs]
     print(f"step model {costs.model}, host {costs.host_s * 1e3:.2f} ms a step, front {costs.front_s * 1e3:.1f} ms")
@@ -241,7 +241,7 @@ def compare(simulated: dict[tuple[str, str], float], runs: list[dict[tuple[str, 
     return [*figures, Figure(label, apart, AGREEMENT)]
 
 
-def _sized(arrival: Arrival, sizes: dict[int, Seen]) -> Arrival:
+def sized(arrival: Arrival, sizes: dict[int, Seen]) -> Arrival:
     """With the prompt's tokens as they were counted; none of these workloads shares a beginning."""
     seen, (segment,) = sizes[arrival.number], arrival.segments
     segments = (segment._replace(num_tokens=seen.num_prompt),)
