@@ -74,3 +74,10 @@ def test_events_do_not_depend_on_how_bytes_are_cut(size: int) -> None:
             yield from reader.feed(data[start : start + size])
 
     assert [item[:7] for item in cut()][-1] == b"[DONE]" and reader.feed(b"") is not None
+
+
+def test_a_field_of_the_person_stands_in_place_of_ours() -> None:
+    said = [{"role": "user", "content": "mine"}]
+    assert Ask("m", "hello", 5, extra={"messages": said}).body()["messages"] == said
+    assert Ask("m", "hello", 5, "completions", {"prompt": "mine"}).body()["prompt"] == "mine"
+    assert Ask("m", "hello", 5).body()["messages"][0]["content"] == "hello"

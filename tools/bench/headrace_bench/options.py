@@ -60,7 +60,7 @@ def parse(words: list[str]) -> argparse.Namespace:
         action="store_true",
         help="ask for exactly the output tokens of the workload, where the server can",
     )
-    what.add_argument("--extra", type=_json, default={}, metavar="JSON", help="more fields for every request's body")
+    what.add_argument("--extra", type=_json, default={}, metavar="JSON", help="fields of every request's body")
     good = parser.add_argument_group("what counts as good")
     good.add_argument("--slo-ttft-ms", type=_positive, default=None)
     good.add_argument("--slo-tpot-ms", type=_positive, default=None)

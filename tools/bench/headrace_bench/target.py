@@ -17,7 +17,7 @@ _PATHS: Mapping[Endpoint, str] = {"chat": "/chat/completions", "completions": "/
 
 @dataclass(frozen=True)
 class Ask:
-    """What is sent. `extra` goes into the body as it is."""
+    """What is sent. `extra` goes into the body as it is, in place of what would be there (`messages`, say)."""
 
     model: str
     prompt: str
@@ -26,16 +26,15 @@ class Ask:
     extra: Mapping[str, Any] | None = None
 
     def body(self) -> dict[str, Any]:
-        body = {
+        is_chat = self.endpoint == "chat"
+        return {
             "model": self.model,
             "max_tokens": self.max_tokens,
             "stream": True,
             "stream_options": {"include_usage": True},
+            **({"messages": [{"role": "user", "content": self.prompt}]} if is_chat else {"prompt": self.prompt}),
             **(self.extra or {}),
         }
-        if self.endpoint == "chat":
-            return {**body, "messages": [{"role": "user", "content": self.prompt}]}
-        return {**body, "prompt": self.prompt}
 
 
 class Target:
