@@ -67,6 +67,8 @@ async def test_prompts_are_handed_off_and_draw_what_one_replica_draws(tmp_path: 
             final = await client.final(handle)
             assert (final.kind, final.num_generated_tokens) == (worker_pb2.FINAL_KIND_STOP, 4), final
             assert client.choice(handle).ids[-3:] == [97, 98, 257]
+            assert (final.prefill.id, final.prefill.epoch) == ("p", look.epoch)
+            assert final.prefill_device_us > 0
         await client.ack(*(client.name(handle) for handle in handles))
         rows = {row.equation: row.left for row in await balanced(client)}
         assert rows["hand-offs to here = received + failed + under way"] == 5
@@ -87,7 +89,8 @@ async def test_a_second_prompt_with_the_same_beginning_pulls_only_the_rest(tmp_p
 @pytest.mark.slow
 async def test_short_prompts_stay_here(tmp_path: Path) -> None:
     async with pair(tmp_path) as (prefill, look, _, client):
-        await client.final(await client.submit(script("a"), prefill=ref(prefill, look)))
+        final = await client.final(await client.submit(script("a"), prefill=ref(prefill, look)))
+        assert not final.HasField("prefill")
         assert not any("hand-offs" in row.equation for row in await balanced(client))
 
 

@@ -33,6 +33,7 @@ class Proxy(worker_pb2_grpc.KvTransferServicer):
         self._stub: Any = worker_pb2_grpc.KvTransferStub(channel)
         self.spoil: Spoil = lambda number, group: group
         self.drops: frozenset[str] = frozenset()
+        self.hear: Callable[[str], None] = lambda kind: None
         self.commands: list[str] = []
 
     async def Pull(
@@ -44,6 +45,7 @@ class Proxy(worker_pb2_grpc.KvTransferServicer):
             async for command in request_iterator:
                 kind = command.WhichOneof("command")
                 self.commands.append(kind)
+                self.hear(kind)
                 if kind not in self.drops:
                     await call.write(command)
 

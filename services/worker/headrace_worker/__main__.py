@@ -13,12 +13,13 @@ from headrace.v1 import fleet_pb2_grpc, worker_pb2_grpc
 from headrace_kit import channels, serve, settings
 from headrace_kit.channels import Tls
 from headrace_kit.serve import Host
-from headrace_worker import nvml
+from headrace_worker import allocator, nvml
 from headrace_worker.agent import Agent
 from headrace_worker.config import WorkerConfig
 from headrace_worker.drain import drain
 from headrace_worker.kv_pulls import Pulls
 from headrace_worker.kv_servicer import KvTransferServicer
+from headrace_worker.page_groups import CHANNEL_OPTIONS, add_pull_handler
 from headrace_worker.replica import Replica
 from headrace_worker.servicer import BookkeepingServicer, EngineServicer
 from headrace_worker.supervision import Supervision
@@ -93,18 +94,22 @@ def _add_hand_offs(process: Process, host: Host) -> Pulls:
     supervision, replica = process.supervision, process.replica
 
     def connect(target: str) -> grpc.aio.Channel:
-        return channels.connect(target, token=host.service_token, peer="worker", tls=host.tls)
+        options = tuple(CHANNEL_OPTIONS.items())
+        return channels.connect(target, token=host.service_token, peer="worker", tls=host.tls, options=options)
 
     pulls = Pulls(replica, supervision.sources, supervision.host.send, connect)
     supervision.dispatch.on_hand_off = pulls.note
+    supervision.on_look = pulls.look
     servicer = KvTransferServicer(replica, supervision.sources)
-    worker_pb2_grpc.add_KvTransferServicer_to_server(servicer, host.grpc)
+    add_pull_handler(host.grpc, servicer.Pull)
     host.on_close(pulls.close)
     return pulls
 
 
 def main() -> None:
     config = settings.load(WorkerConfig, service="worker")
+    if config.role != "both":
+        allocator.keep_freed_memory()
     tls = None
     if config.tls_ca is not None and config.tls_cert is not None and config.tls_key is not None:
         tls = Tls(config.tls_ca, config.tls_cert, config.tls_key)

@@ -44,6 +44,8 @@ class Attempt:
     pool_pressure: float = 0.0
     binding: tuple[str, float] | None = None
     notes: dict[int, SequenceNotes] = field(default_factory=dict)
+    # What the prompt took at the replica that the Submit names for it, once its pages were here.
+    prefill_device_us: int = 0
 
     @property
     def key(self) -> tuple[str, int]:

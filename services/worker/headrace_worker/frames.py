@@ -59,7 +59,7 @@ def final_kind(reason: str) -> worker_pb2.FinalKind:
 
 
 def to_final(event: Finished, attempt: Attempt, device_s: float) -> worker_pb2.Final:
-    return worker_pb2.Final(
+    final = worker_pb2.Final(
         handle=attempt.wire_handle(event.handle),
         response_id=event.response_id,
         attempt=event.attempt,
@@ -80,13 +80,15 @@ def to_final(event: Finished, attempt: Attempt, device_s: float) -> worker_pb2.F
         num_used_pages=event.used_pages,
         retryable=event.reason in _RETRYABLE,
     )
+    _name_prefill(final, attempt)
+    return final
 
 
 def lost_final(attempt: Attempt, choice: int, reason: str) -> worker_pb2.Final:
     """The end of a choice of which the engine can say no more: what was reported is the truth."""
     num_generated = attempt.choices[choice].num_generated
     accepted = attempt.accepted or worker_pb2.Accepted()
-    return worker_pb2.Final(
+    final = worker_pb2.Final(
         handle=attempt.submit.handle + choice,
         response_id=attempt.submit.response_id,
         attempt=attempt.submit.attempt,
@@ -101,3 +103,12 @@ def lost_final(attempt: Attempt, choice: int, reason: str) -> worker_pb2.Final:
         num_promised_pages=accepted.num_promised_pages,
         retryable=reason in _RETRYABLE,
     )
+    _name_prefill(final, attempt)
+    return final
+
+
+def _name_prefill(final: worker_pb2.Final, attempt: Attempt) -> None:
+    """Who else worked for this attempt, once."""
+    if final.choice == 0 and attempt.prefill_device_us:
+        final.prefill.CopyFrom(attempt.submit.prefill)
+        final.prefill_device_us = attempt.prefill_device_us

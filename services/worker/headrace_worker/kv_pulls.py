@@ -12,6 +12,7 @@ import asyncio
 import itertools
 import logging
 import time
+from collections import deque
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -19,12 +20,13 @@ from typing import Any, NamedTuple
 
 import grpc
 
-from headrace.v1 import worker_pb2, worker_pb2_grpc
+from headrace.v1 import worker_pb2
 from headrace_kit.lifecycle import cancel_and_wait
 from headrace_worker.attempts import Attempt
-from headrace_worker.kv_servicer import to_layout
+from headrace_worker.kv_servicer import to_its_end, to_layout
 from headrace_worker.kv_sources import Sources
 from headrace_worker.messages import Command, EndTransfer, Received, ReceiveFailed
+from headrace_worker.page_groups import Arrived, drain, open_pull, read
 from headrace_worker.replica import Replica
 from headrace_worker.scheduling.events import Event, Finished, PagesWanted
 from headrace_worker.transfer.destination import Destination, PullState
@@ -38,7 +40,11 @@ log = logging.getLogger(__name__)
 PATIENCE_S = 5.0
 _LOOK_S = 0.2
 _RENEWALS_PER_LEASE = 3
+# Of one pull: with more than one, the cores of a small host are busy while the next group is read.
+_NUM_AT_ONCE = 2
 _GOODBYE_S = 1.0
+# Whoever has all pages waits no longer for what they cost.
+_LAST_WORD_S = 1.0
 
 
 class PullTally(NamedTuple):
@@ -61,6 +67,7 @@ class _Pull:
     generation: int = 0
     num_bytes: int = 0
     waited_s: float = 0.0
+    complete_s: float = 0.0
 
 
 class Pulls:
@@ -122,6 +129,11 @@ class Pulls:
             if pull.call is not None and not self._one_sided:
                 pull.call.cancel()
 
+    def look(self) -> None:
+        """From time to time."""
+        if self._transport is not None:
+            self._transport.look()
+
     async def close(self) -> None:
         for handle in list(self._pulls):
             self.abort(handle, "replica_draining")
@@ -153,7 +165,7 @@ class Pulls:
             log.warning("hand_off_failed", extra={"transfer": pull.transfer_id, "code": code})
             destination.abort("prefill_lost")
         except asyncio.CancelledError:
-            if destination.state is not PullState.ABORTED:
+            if destination.state is PullState.OPEN:
                 raise
         finally:
             pull.target.close()
@@ -180,27 +192,48 @@ class Pulls:
         self._send(ReceiveFailed(handle, reason))
 
     async def _receive(self, pull: _Pull) -> None:
-        call = pull.call = worker_pb2_grpc.KvTransferStub(self._channel(pull)).Pull()
+        pull.call = open_pull(self._channel(pull))
         keeping = asyncio.create_task(self._keep(pull))
         try:
-            await call.write(self._start(pull))
-            async for group in call:
-                pull.destination.hear(self._clock())
-                await self._take(pull, group)
-                if pull.destination.state is not PullState.OPEN or group.last:
-                    break
+            await pull.call.write(self._start(pull))
+            await self._take_all(pull)
         finally:
             await cancel_and_wait(keeping)
 
-    async def _take(self, pull: _Pull, group: worker_pb2.PageGroup) -> None:
+    async def _take_all(self, pull: _Pull) -> None:
+        """Groups are copied while others come in. The last one, without pages, says what they cost."""
+        taking: deque[asyncio.Task[None]] = deque()
+        try:
+            while (arrived := await read(pull.call)) is not None:
+                pull.destination.hear(self._clock())
+                if len(taking) == _NUM_AT_ONCE:
+                    await taking.popleft()
+                if pull.destination.state is PullState.ABORTED:
+                    return
+                if not pull.generation:
+                    await self._open(pull, arrived.group)
+                taking.append(asyncio.create_task(self._take(pull, arrived)))
+                if arrived.group.last:
+                    break
+            while taking:
+                await taking.popleft()
+        finally:
+            await asyncio.gather(*taking, return_exceptions=True)
+
+    async def _open(self, pull: _Pull, group: worker_pb2.PageGroup) -> None:
+        """The first group says where the others will come from, or why not."""
+        if not group.error:
+            lease = Lease(_slot(group), group.generation)
+            await to_its_end(self._threads, pull.target.open, group.segment, lease)
+            pull.generation = group.generation
+
+    async def _take(self, pull: _Pull, arrived: Arrived) -> None:
+        group = arrived.group
         pull.waited_s += group.waited_us / 1e6
+        pull.attempt.prefill_device_us += group.device_us
         if group.error:
             pull.destination.abort(group.error if group.error == "kv_expired" else "prefill_lost")
             return
-        if not pull.generation:
-            pull.generation = group.generation
-            lease = Lease(_slot(group), group.generation)
-            await self._in_thread(pull.target.open, group.segment, lease)
         if group.generation != pull.generation or group.transfer_id != pull.transfer_id:
             raise HandOffError("a group of another transfer")
         if not group.num_pages:
@@ -210,24 +243,15 @@ class Pulls:
             return
         first = extent.first_page - pull.wanted.first_page
         pages = pull.wanted.pages[first : first + extent.num_pages]
-        carried = Carried(group.checksum, group.payload)
-        arrived = False
+        carried, is_here = Carried(group.checksum, (arrived.payload,)), False
         try:
-            await self._in_thread(pull.target.take, extent, carried, tuple(group.source_pages), pages)
-            arrived = True
+            await to_its_end(self._threads, pull.target.take, extent, carried, tuple(group.source_pages), pages)
+            is_here = True
         finally:
-            pull.destination.end(extent, arrived=arrived)
-            pull.destination.hear(self._clock())
+            pull.destination.end(extent, arrived=is_here)
+            pull.complete_s = self._clock()
+            pull.destination.hear(pull.complete_s)
         pull.num_bytes += self._sources.images.payload_bytes(extent.num_layers, extent.num_pages)
-
-    async def _in_thread(self, work: Callable[..., None], *args: object) -> None:
-        """A cancelled pull still waits for its copy: the pages are not free before it has ended."""
-        future = asyncio.get_running_loop().run_in_executor(self._threads, work, *args)
-        try:
-            await asyncio.shield(future)
-        except asyncio.CancelledError:
-            await asyncio.wait([future])
-            raise
 
     async def _say_goodbye(self, pull: _Pull) -> None:
         """Ack, or abort; nothing depends on its arrival: the lease ends by itself."""
@@ -243,8 +267,7 @@ class Pulls:
                 ack = worker_pb2.PullAck(generation=pull.generation)
                 await call.write(worker_pb2.PullCommand(transfer_id=name, ack=ack))
                 await call.done_writing()
-                async for _ in call:
-                    pass
+                await drain(call)
         except (TimeoutError, grpc.RpcError, asyncio.InvalidStateError):
             log.info("hand_off_goodbye_lost", extra={"transfer": pull.transfer_id})
         finally:
@@ -258,7 +281,8 @@ class Pulls:
             await asyncio.sleep(_LOOK_S)
             now = self._clock()
             pull.destination.tick(now)
-            if pull.destination.state is PullState.ABORTED:
+            silent = pull.destination.state is PullState.COMPLETE and now - pull.complete_s > _LAST_WORD_S
+            if silent or pull.destination.state is PullState.ABORTED:
                 pull.call.cancel()
                 return
             if pull.generation and now - renewed_s >= lease_s / _RENEWALS_PER_LEASE:

@@ -7,33 +7,34 @@ A stream that breaks is an abort. An empty group is a sign of life.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import time
-from collections.abc import AsyncIterator
-from concurrent.futures import ThreadPoolExecutor
-from typing import Any
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from concurrent.futures import Executor, ThreadPoolExecutor
+from typing import Any, TypeVar
 
-from headrace.v1 import worker_pb2, worker_pb2_grpc
+from headrace.v1 import worker_pb2
 from headrace_kit.lifecycle import cancel_and_wait
-from headrace_worker.kv_sources import Source, Sources
+from headrace_worker.kv_sources import Part, Source, Sources
+from headrace_worker.page_groups import encode
 from headrace_worker.replica import Replica
 from headrace_worker.scheduling.request import HandOff, Request
 from headrace_worker.submission import unpack_ids
 from headrace_worker.transfer.shape import HandOffError, KvShape
 
 log = logging.getLogger(__name__)
+Result = TypeVar("Result")
 ALIVE_S = 1.0
 _LEAST_LEASE_S, _MOST_LEASE_S = 0.1, 600.0
 
 
-class KvTransferServicer(worker_pb2_grpc.KvTransferServicer):
+class KvTransferServicer:
     def __init__(self, replica: Replica, sources: Sources) -> None:
         self._replica, self._sources = replica, sources
         self._threads = ThreadPoolExecutor(2, "kv-send")
 
-    async def Pull(
-        self, request_iterator: AsyncIterator[worker_pb2.PullCommand], context: Any
-    ) -> AsyncIterator[worker_pb2.PageGroup]:
+    async def Pull(self, request_iterator: AsyncIterator[worker_pb2.PullCommand], context: Any) -> AsyncIterator[bytes]:
         first = await anext(request_iterator, None)
         if first is None:
             return
@@ -41,18 +42,17 @@ class KvTransferServicer(worker_pb2_grpc.KvTransferServicer):
             source = self._open(first)
         except HandOffError as error:
             log.warning("hand_off_refused", extra={"transfer": first.transfer_id, "detail": str(error)})
-            yield worker_pb2.PageGroup(transfer_id=first.transfer_id, error=error.reason, last=True)
+            yield encode(worker_pb2.PageGroup(transfer_id=first.transfer_id, error=error.reason, last=True))
             return
         listening = asyncio.create_task(self._listen(source, request_iterator))
         try:
-            yield worker_pb2.PageGroup(
-                transfer_id=source.transfer_id,
-                generation=source.lease.generation,
-                segment=source.end.opening(source.place),
-                source_pages=[source.place.slot],
-            )
-            async for group in self._groups(source):
-                yield group
+            opening = _word(source)
+            opening.segment = source.end.opening(source.place)
+            opening.source_pages.append(source.place.slot)
+            yield encode(opening)
+            async with contextlib.aclosing(_one_ahead(self._groups(source))) as messages:
+                async for message in messages:
+                    yield message
             while source.lease.word:
                 await self._changed(source)
         finally:
@@ -92,51 +92,48 @@ class KvTransferServicer(worker_pb2_grpc.KvTransferServicer):
         lease_s = min(_MOST_LEASE_S, max(_LEAST_LEASE_S, start.lease_ms / 1000))
         return self._sources.open(command.transfer_id, request, start.transport or "grpc", lease_s)
 
-    async def _groups(self, source: Source) -> AsyncIterator[worker_pb2.PageGroup]:
+    async def _groups(self, source: Source) -> AsyncGenerator[bytes, None]:
         """Until everything was sent, or an error says why not."""
         waiting_since_s = time.monotonic()
-        while not (source.computed and not source.parts):
+        while not (source.computed and source.over and not source.parts):
             if source.failure or not source.lease.word:
                 reason = "kv_expired" if source.lease.reason == "kv_expired" else "prefill_lost"
-                yield _word(source, error=reason, last=True)
+                yield encode(_word(source, error=reason, last=True))
                 return
             if not source.parts:
                 if not await self._changed(source):
-                    yield _word(source)
+                    yield encode(_word(source))
                 continue
             waited_us = round((time.monotonic() - waiting_since_s) * 1e6)
             try:
                 yield await self._group(source, waited_us)
             except HandOffError as error:
-                yield _word(source, error=error.reason, last=True)
+                yield encode(_word(source, error=error.reason, last=True))
                 return
             waiting_since_s = time.monotonic()
         waited_us = round((time.monotonic() - waiting_since_s) * 1e6)
-        yield _word(source, last=True, waited_us=waited_us)
+        last = _word(source, last=True, waited_us=waited_us)
+        last.device_us = source.device_us
+        yield encode(last)
 
-    async def _group(self, source: Source, waited_us: int) -> worker_pb2.PageGroup:
+    async def _group(self, source: Source, waited_us: int) -> bytes:
         part = source.parts.popleft()
         self._sources.begin_read(source)
         try:
-            loop = asyncio.get_running_loop()
-            carried = await loop.run_in_executor(self._threads, self._sources.carry, source, part)
+            message = await to_its_end(self._threads, self._message, source, part, waited_us)
         finally:
             self._sources.end_read(source)
         if not source.lease.word:
             raise HandOffError("the lease ended while its pages were read")
-        extent = part.extent
-        return worker_pb2.PageGroup(
-            transfer_id=source.transfer_id,
-            generation=source.lease.generation,
-            first_layer=extent.first_layer,
-            num_layers=extent.num_layers,
-            first_page=extent.first_page,
-            num_pages=extent.num_pages,
-            payload=bytes(carried.payload),
-            checksum=carried.checksum,
-            source_pages=part.pages,
-            waited_us=waited_us,
-        )
+        return message
+
+    def _message(self, source: Source, part: Part, waited_us: int) -> bytes:
+        """From a thread: the only copy of the pages that this side makes by itself."""
+        carried, group = self._sources.carry(source, part), _word(source, waited_us=waited_us)
+        group.first_layer, group.num_layers, group.first_page, group.num_pages = part.extent
+        group.checksum = carried.checksum
+        group.source_pages.extend(part.pages)
+        return encode(group, carried.payload)
 
     async def _listen(self, source: Source, commands: AsyncIterator[worker_pb2.PullCommand]) -> None:
         async for command in commands:
@@ -158,6 +155,28 @@ class KvTransferServicer(worker_pb2_grpc.KvTransferServicer):
         except TimeoutError:
             return False
         return True
+
+
+async def to_its_end(threads: Executor, work: Callable[..., Result], *args: object) -> Result:
+    """Runs `work` in a thread; who is cancelled still waits: no page is free before what copies it has ended."""
+    future = asyncio.get_running_loop().run_in_executor(threads, work, *args)
+    try:
+        return await asyncio.shield(future)
+    except asyncio.CancelledError:
+        await asyncio.wait([future])
+        raise
+
+
+async def _one_ahead(messages: AsyncGenerator[bytes, None]) -> AsyncGenerator[bytes, None]:
+    """The next message is made while one is sent."""
+    upcoming = asyncio.ensure_future(anext(messages, None))
+    try:
+        while (message := await upcoming) is not None:
+            upcoming = asyncio.ensure_future(anext(messages, None))
+            yield message
+    finally:
+        await cancel_and_wait(upcoming)
+        await messages.aclose()
 
 
 def _word(source: Source, error: str = "", last: bool = False, waited_us: int = 0) -> worker_pb2.PageGroup:

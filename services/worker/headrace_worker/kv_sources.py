@@ -52,6 +52,7 @@ class Source:
     computed: bool = False
     over: bool = False
     failure: str = ""
+    device_us: int = 0
     changed: asyncio.Event = field(default_factory=asyncio.Event)
 
 
@@ -164,6 +165,7 @@ class Sources:
             if source is None or not isinstance(event, Finished | Refused):
                 continue
             source.over = True
+            source.device_us = round(output.device_s.get(event.handle, 0.0) * 1e6)
             if event.reason != "prefilled":
                 source.failure = event.reason
             self._settle(source)
@@ -207,10 +209,11 @@ class Sources:
 
 
 def _split(whole: Extent, pages: tuple[int, ...], page_bytes: int, part_bytes: int) -> list[Part]:
-    """Groups of about `part_bytes`: whole layers if they are small, some pages of one layer if not."""
+    """Groups of up to `part_bytes`: whole layers if they are small, equal shares of one layer's pages if not."""
     layer_bytes = page_bytes * len(pages)
     num_layers = max(1, part_bytes // layer_bytes)
-    num_pages = len(pages) if layer_bytes <= part_bytes else max(1, part_bytes // page_bytes)
+    num_shares = min(len(pages), -(-layer_bytes // part_bytes))
+    num_pages = -(-len(pages) // num_shares)
     parts = []
     for layer in range(whole.first_layer, whole.first_layer + whole.num_layers, num_layers):
         count = min(num_layers, whole.layers.stop - layer)

@@ -35,6 +35,7 @@ class Supervision:
         self.dispatch = Dispatch(replica, self.host.send, clock)
         self.pages = PageLog(self.host.send)
         self.sources = Sources(replica, self.host.send, self.dispatch.attempts.reserve_handles, clock)
+        self.on_look: Callable[[], None] = lambda: None
         self._clock = clock
         self._due_s = float("inf")
         self._cache_epoch = 1
@@ -57,6 +58,7 @@ class Supervision:
             self.replica.note_stall(silent or self._clock() > self._due_s)
             self.dispatch.offer_orphans()
             self.sources.look()
+            self.on_look()
             await asyncio.sleep(_LOOK_S)
 
     def flush(self) -> str:

@@ -74,8 +74,8 @@ class ImageRef:
 class PageImage:
     """A mapping of an image. `words` has the dims of the reference; lease words are `slots`."""
 
-    def __init__(self, ref: ImageRef, mapping: mmap.mmap) -> None:
-        self.ref, self.mapping = ref, mapping
+    def __init__(self, ref: ImageRef, mapping: mmap.mmap, inode: int) -> None:
+        self.ref, self.mapping, self._inode = ref, mapping, inode
         self.slots: Words = np.frombuffer(mapping, np.uint64, NUM_SLOTS, _SLOTS_AT)
         self.words: Words = np.frombuffer(mapping, np.uint64, math.prod(ref.dims), DATA_AT).reshape(ref.dims)
 
@@ -88,7 +88,7 @@ class PageImage:
         os.ftruncate(fd, ref.num_bytes)
         mapping = mmap.mmap(fd, ref.num_bytes)
         mapping[:_IDENTITY_BYTES] = identity
-        return cls(ref, mapping)
+        return cls(ref, mapping, os.fstat(fd).st_ino)
 
     @classmethod
     def open(cls, ref: ImageRef) -> PageImage:
@@ -98,14 +98,22 @@ class PageImage:
         except OSError as error:
             raise HandOffError(f"the pages of process {ref.pid} cannot be mapped here: {error.strerror}") from error
         try:
-            if os.fstat(fd).st_size != ref.num_bytes:
+            found = os.fstat(fd)
+            if found.st_size != ref.num_bytes:
                 raise HandOffError(f"process {ref.pid} has another image than it said")
             mapping = mmap.mmap(fd, ref.num_bytes)
         finally:
             os.close(fd)
         if mapping[:_IDENTITY_BYTES].hex() != ref.identity:
             raise HandOffError(f"process {ref.pid} has another image than it said")
-        return cls(ref, mapping)
+        return cls(ref, mapping, found.st_ino)
+
+    def is_there(self) -> bool:
+        """Whether its maker still has it."""
+        try:
+            return os.stat(f"/proc/{self.ref.pid}/fd/{self.ref.fd}").st_ino == self._inode
+        except OSError:
+            return False
 
     @property
     def address(self) -> int:

@@ -13,8 +13,9 @@ class InlineSource(SourceEnd):
         return ""
 
     def carry(self, extent: Extent, pages: Sequence[int]) -> Carried:
-        payload, sums = self.images.gather(extent.layers, pages)
-        return Carried(checksum(extent, sums), payload)
+        return Carried(
+            checksum(extent, self.images.sums(extent.layers, pages)), self.images.pieces(extent.layers, pages)
+        )
 
 
 class InlineTarget(TargetEnd):
@@ -22,7 +23,8 @@ class InlineTarget(TargetEnd):
         return
 
     def take(self, extent: Extent, carried: Carried, source_pages: Sequence[int], pages: Sequence[int]) -> None:
-        check(extent, self.images.spread(carried.payload, extent.layers, pages), carried.checksum)
+        payload = carried.payload[0] if len(carried.payload) == 1 else b"".join(carried.payload)
+        check(extent, self.images.spread(payload, extent.layers, pages), carried.checksum)
 
     def close(self) -> None:
         return
@@ -31,8 +33,8 @@ class InlineTarget(TargetEnd):
 class InlineTransport(Transport):
     name = "grpc"
     one_sided = False
-    # A payload is copied several times on its way: from a cache, if it fits in one.
-    part_bytes = 1024 * 1024
+    # gRPC copies a payload several times on its way: from a cache, if it fits in one.
+    part_bytes = 4 * 1024 * 1024
 
     def source(self, images: PoolImages) -> SourceEnd:
         return InlineSource(images)

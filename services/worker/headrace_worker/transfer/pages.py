@@ -69,19 +69,29 @@ class PoolImages:
     def payload_bytes(self, num_layers: int, num_pages: int) -> int:
         return num_layers * num_pages * self.shape.page_bytes
 
-    def gather(self, layers: range, pages: Sequence[int]) -> tuple[memoryview, Sums]:
-        """The payload of these layers and pages (by their numbers in this pool), and its sums."""
+    def pieces(self, layers: range, pages: Sequence[int]) -> list[memoryview]:
+        """The payload of these layers and pages (by their numbers in this pool): parts of the pool, as it has them.
+
+        Heads that lie in several images are put together in a copy.
+        """
+        runs, found = stretches(pages), list[memoryview]()
+        for layer in layers:
+            images = self.readable(layer)
+            if len(images) > 1:
+                found.append(self._together(layer, len(pages), runs))
+                continue
+            words = images[0].words[layer - images[0].ref.shard.first_layer]
+            found += [words[kv, page : page + count].data for kv in range(2) for _, (page, count) in runs]
+        return found
+
+    def _together(self, layer: int, num_pages: int, runs: Runs) -> memoryview:
         shape = self.shape
-        dims = (2, len(pages), shape.page_tokens, shape.num_kv_heads, shape.head_words)
-        out: Words = np.empty((len(layers), *dims), np.uint64)
-        sums: Sums = np.empty((len(layers), *dims[:3]), np.uint64)
-        for place, layer in enumerate(layers):
-            for image in self.readable(layer):
-                words = image.words[layer - image.ref.shard.first_layer]
-                for at, (page, count) in stretches(pages):
-                    out[place, :, at : at + count, :, image.ref.shard.heads] = words[:, page : page + count]
-            sums[place] = _sum_tokens(out[place])
-        return out.reshape(-1).view(np.uint8).data, sums
+        out: Words = np.empty((2, num_pages, shape.page_tokens, shape.num_kv_heads, shape.head_words), np.uint64)
+        for image in self.readable(layer):
+            words = image.words[layer - image.ref.shard.first_layer]
+            for at, (page, count) in runs:
+                out[:, at : at + count, :, image.ref.shard.heads] = words[:, page : page + count]
+        return out.data
 
     def spread(self, payload: bytes | memoryview, layers: range, pages: Sequence[int]) -> Sums:
         """Writes a payload to these pages; returns its sums. Raises CorruptGroup if its length is wrong."""
@@ -91,24 +101,29 @@ class PoolImages:
             raise CorruptGroup(f"a group has {len(payload)} bytes where {expected} were expected")
         dims = (len(layers), 2, len(pages), shape.page_tokens, shape.num_kv_heads, shape.head_words)
         words: Words = np.frombuffer(payload, np.uint64).reshape(dims)
-        sums: Sums = np.empty(dims[:4], np.uint64)
+        sums: Sums = np.empty(dims[:3], np.uint64)
+        runs = stretches(pages)
         for place, layer in enumerate(layers):
             for image in self.of_layer(layer):
                 target = image.words[layer - image.ref.shard.first_layer]
-                for at, (page, count) in stretches(pages):
+                for at, (page, count) in runs:
                     target[:, page : page + count] = words[place, :, at : at + count, :, image.ref.shard.heads]
-            sums[place] = _sum_tokens(words[place])
+            sums[place] = _sum_pages(words[place])
         return sums
 
     def sums(self, layers: range, pages: Sequence[int]) -> Sums:
         """Sums of what these pages hold now."""
-        sums: Sums = np.zeros((len(layers), 2, len(pages), self.shape.page_tokens), np.uint64)
+        sums: Sums = np.zeros((len(layers), 2, len(pages)), np.uint64)
+        runs = stretches(pages)
         for place, layer in enumerate(layers):
             for image in self.readable(layer):
                 words = image.words[layer - image.ref.shard.first_layer]
-                for at, (page, count) in stretches(pages):
-                    sums[place, :, at : at + count] += _sum_tokens(words[:, page : page + count])
+                for at, (page, count) in runs:
+                    sums[place, :, at : at + count] += _sum_pages(words[:, page : page + count])
         return sums
+
+
+Runs = Sequence[tuple[int, tuple[int, int]]]
 
 
 def stretches(pages: Sequence[int]) -> list[tuple[int, tuple[int, int]]]:
@@ -123,17 +138,21 @@ def stretches(pages: Sequence[int]) -> list[tuple[int, tuple[int, int]]]:
     return found
 
 
-def _sum_tokens(words: Words) -> Sums:
-    """Of each token, over its heads, modulo 2^64: the heads' shares of different ranks add up to the same."""
-    flat = words.reshape(*words.shape[:-2], -1)
+def _sum_pages(words: Words) -> Sums:
+    """Of each page, over its tokens and heads, modulo 2^64: the heads' shares of different ranks add up to the same.
+
+    Rows of a page's length are summed several times as fast as a token's.
+    """
+    flat = words.reshape(*words.shape[:2], -1)
     total: Sums = flat.sum(axis=-1, dtype=np.uint64)
     return total
 
 
 def checksum(extent: Extent, sums: Sums) -> bytes:
-    """Of a group: its place and the sum of every token's words.
+    """Of a group: its place and the sum of the words of every page's keys, and of its values.
 
-    A changed word, a page, layer or token in another's place, and a group that says it is another, all change it.
+    A changed word, a page or layer in another's place, and a group that says it is another, all change it. Words that
+    change places within a page do not: nothing moves less than a page, or the heads of a rank in it.
     """
     digest = blake2b(repr(tuple(extent)).encode(), digest_size=_DIGEST_BYTES)
     digest.update(np.ascontiguousarray(sums).data)

@@ -18,11 +18,17 @@ LONGEST_S = 10.0
 """No operation of any transport outlasts this; one that would is given up and fenced."""
 
 
+Buffer = bytes | memoryview
+
+
 class Carried(NamedTuple):
-    """A group on its way; the payload is empty where the other side reads the pages by itself."""
+    """A group on its way. The payload, in pieces, is empty where the other side reads the pages by itself.
+
+    Beside the owner the pieces may lie in the pool itself: they are copied before the read has ended.
+    """
 
     checksum: bytes
-    payload: bytes | memoryview = b""
+    payload: Sequence[Buffer] = ()
 
 
 class Lease(NamedTuple):
@@ -86,3 +92,6 @@ class Transport(ABC):
     @abstractmethod
     def target(self, images: PoolImages) -> TargetEnd:
         """Raises HandOffError if this host cannot."""
+
+    def look(self) -> None:  # noqa: B027  most keep nothing
+        """From time to time: give back what is kept for processes that have ended."""

@@ -36,5 +36,4 @@ def fill(pool: PoolImages, seed: int = 1) -> None:
 
 def content(pool: PoolImages, pages: list[int]) -> bytes:
     """Of these pages, all layers."""
-    payload, _ = pool.gather(range(pool.shape.num_layers), pages)
-    return bytes(payload)
+    return b"".join(pool.pieces(range(pool.shape.num_layers), pages))

@@ -59,9 +59,9 @@ def test_groups_leave_as_layers_finish(prefill: TorchRunner, decode: TorchRunner
 
 def test_a_flipped_byte_never_becomes_an_answer(prefill: TorchRunner, decode: TorchRunner) -> None:
     def flip(carried: Carried) -> Carried:
-        payload = bytearray(carried.payload)
+        payload = bytearray(b"".join(carried.payload))
         payload[100] ^= 64
-        return carried._replace(payload=bytes(payload))
+        return carried._replace(payload=[bytes(payload)])
 
     pair = EnginePair(prefill, decode, "grpc", flip)
     handle = pair.submit(prompt(60), 6)

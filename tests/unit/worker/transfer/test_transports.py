@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -68,9 +70,9 @@ def test_a_flipped_bit_on_the_way_is_an_error(transport: Transport) -> None:
     extent = Extent(1, 1, 0, len(FROM))
     carried = near.carry(extent, FROM)
     if carried.payload:
-        damaged = bytearray(carried.payload)
+        damaged = bytearray(b"".join(carried.payload))
         damaged[len(damaged) // 2] ^= 1
-        carried = carried._replace(payload=bytes(damaged))
+        carried = carried._replace(payload=[bytes(damaged)])
     else:
         source.images[0].words[1, 1, FROM[1], 3, 2, 1] ^= 1
     with pytest.raises(CorruptGroup):
@@ -125,7 +127,7 @@ def test_a_payload_of_the_wrong_length_is_an_error() -> None:
     extent = Extent(0, 1, 0, len(FROM))
     carried = transport.source(source).carry(extent, FROM)
     with pytest.raises(CorruptGroup):
-        transport.target(target).take(extent, carried._replace(payload=bytes(carried.payload)[:-8]), FROM, TO)
+        transport.target(target).take(extent, carried._replace(payload=[b"".join(carried.payload)[:-8]]), FROM, TO)
 
 
 def test_pools_of_another_kind_are_refused_by_field() -> None:
@@ -154,19 +156,58 @@ def test_an_opening_that_makes_no_sense_is_an_error(opening: str) -> None:
         far.open(opening, LEASE)
 
 
-def test_the_image_of_a_process_that_is_gone_cannot_be_opened() -> None:
+def start_owner() -> tuple[subprocess.Popen[str], str]:
+    """A process with an image, which ends with its input, and its opening."""
     script = (
         "from headrace_worker.transfer.image import PageImage\n"
         "from headrace_worker.transfer.pages import PoolImages\n"
         "from headrace_worker.transfer.shape import KvShape, Shard\n"
         "from headrace_worker.transfer.shared_memory import encode_refs\n"
         "shape = KvShape(4, 4, 4, 'float32', 16)\n"
-        "print(encode_refs(PoolImages([PageImage.create(shape, Shard(0, 4, 0, 4), 4)])))\n"
+        "print(encode_refs(PoolImages([PageImage.create(shape, Shard(0, 4, 0, 4), 4)])), flush=True)\n"
+        "input()\n"
     )
-    opening = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True).stdout
+    command = [sys.executable, "-c", script]
+    owner = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    assert owner.stdout is not None
+    return owner, owner.stdout.readline()
+
+
+def end(owner: subprocess.Popen[str]) -> None:
+    owner.communicate("\n")
+
+
+def test_the_image_of_a_process_that_is_gone_cannot_be_opened() -> None:
+    owner, opening = start_owner()
+    end(owner)
     far = make_transport("shared_memory").target(make_pool())
     with pytest.raises(HandOffError):
         far.open(opening, LEASE)
+
+
+def test_an_image_stays_mapped_for_the_next_transfer_and_no_longer_than_its_process() -> None:
+    """Its memory is given back although a transfer was the last to read it, not the first after the end."""
+    pool, transport = make_pool(), make_transport("shared_memory")
+    num_own = num_mapped()
+    owner, opening = start_owner()
+    for _ in range(3):
+        far = transport.target(pool)
+        far.open(opening, LEASE)
+        far.close()
+    assert num_mapped() == num_own + 1
+    transport.look()
+    assert num_mapped() == num_own + 1
+    end(owner)
+    transport.look()
+    assert num_mapped() == num_own
+    with pytest.raises(HandOffError):
+        transport.target(pool).open(opening, LEASE)
+
+
+def num_mapped() -> int:
+    """Images in the address space of this process."""
+    gc.collect()
+    return Path("/proc/self/maps").read_text().count("memfd:headrace-kv")
 
 
 def test_another_file_under_the_descriptor_is_not_taken_for_the_image() -> None:
