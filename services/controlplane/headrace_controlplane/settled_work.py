@@ -1,6 +1,7 @@
-"""What a settlement says about device time: one Work per attempt and part. Knows no segment and no price."""
+"""What a settlement says about device time: one Work per attempt, replica and part. Knows no segment and no price."""
 
 from collections.abc import Iterable, Iterator
+from typing import NamedTuple
 
 from headrace.v1 import policy_pb2, response_pb2
 from headrace_controlplane.cost import Part, Work
@@ -11,6 +12,14 @@ _PARTS: dict[int, Part] = {
     response_pb2.TERMINAL_KIND_CANCELLED: "cancelled",
 }
 _GAVE_UP = {"client", "disconnect", "slow_client"}
+
+
+class _Did(NamedTuple):
+    """What one replica did for an attempt."""
+
+    replica: response_pb2.ReplicaRef
+    busy_us: int
+    num_tokens: int
 
 
 def works(rows: Iterable[policy_pb2.UsageRow]) -> Iterator[Work]:
@@ -30,13 +39,19 @@ def works(rows: Iterable[policy_pb2.UsageRow]) -> Iterator[Work]:
 def _of(row: policy_pb2.UsageRow) -> Iterator[Work]:
     settled = row.settlement
     for number, attempt in enumerate(settled.attempts, start=1):
-        part = _part(settled)
-        if number < len(settled.attempts):
-            yield _work(row, attempt, "recompute", attempt.device_us, attempt.num_generated_tokens)
-        elif part == "useful" and settled.num_withheld_tokens:
-            yield from _shared(row, attempt)
-        else:
-            yield _work(row, attempt, part, attempt.device_us, attempt.num_generated_tokens)
+        part: Part = "recompute" if number < len(settled.attempts) else _part(settled)
+        for did in _replicas(attempt):
+            if part == "useful" and settled.num_withheld_tokens:
+                yield from _shared(row, did, max(attempt.num_generated_tokens, 1))
+            else:
+                yield _work(row, did, part)
+
+
+def _replicas(attempt: policy_pb2.AttemptUsage) -> Iterator[_Did]:
+    """The one that answered, and the one that computed the prompt for it."""
+    yield _Did(attempt.replica, attempt.device_us, attempt.num_generated_tokens)
+    if attempt.HasField("prefill"):
+        yield _Did(attempt.prefill, attempt.prefill_device_us, 0)
 
 
 def _part(settled: policy_pb2.SettleRequest) -> Part:
@@ -47,27 +62,24 @@ def _part(settled: policy_pb2.SettleRequest) -> Part:
     return "withheld" if part == "useful" and settled.reason == "content_filter" else part
 
 
-def _shared(row: policy_pb2.UsageRow, attempt: policy_pb2.AttemptUsage) -> Iterator[Work]:
+def _shared(row: policy_pb2.UsageRow, did: _Did, num_generated: int) -> Iterator[Work]:
     """A content rule kept back some of an answer that went on: those tokens take their share of the time."""
-    generated = max(attempt.num_generated_tokens, 1)
-    withheld = min(row.settlement.num_withheld_tokens, generated)
-    withheld_us = attempt.device_us * withheld // generated
-    yield _work(row, attempt, "withheld", withheld_us, withheld)
-    yield _work(row, attempt, "useful", attempt.device_us - withheld_us, generated - withheld)
+    num_withheld = min(row.settlement.num_withheld_tokens, num_generated)
+    withheld_us, withheld = did.busy_us * num_withheld // num_generated, min(num_withheld, did.num_tokens)
+    yield _work(row, _Did(did.replica, withheld_us, withheld), "withheld")
+    yield _work(row, _Did(did.replica, did.busy_us - withheld_us, did.num_tokens - withheld), "useful")
 
 
-def _work(
-    row: policy_pb2.UsageRow, attempt: policy_pb2.AttemptUsage, part: Part, busy_us: int, num_tokens: int
-) -> Work:
+def _work(row: policy_pb2.UsageRow, did: _Did, part: Part) -> Work:
     reservation = row.settlement.reservation
     return Work(
-        replica_id=attempt.replica.id,
-        epoch=attempt.replica.epoch,
+        replica_id=did.replica.id,
+        epoch=did.replica.epoch,
         settled_at_ms=row.settled_at_ms,
         model=reservation.model,
         tenant=reservation.identity.tenant,
         slo_class=reservation.identity.slo_class,
         part=part,
-        busy_us=busy_us,
-        num_tokens=num_tokens,
+        busy_us=did.busy_us,
+        num_tokens=did.num_tokens,
     )

@@ -10,6 +10,7 @@ from typing import Protocol, TypeAlias
 from headrace.v1 import inference_pb2, response_pb2
 from headrace.v1 import worker_pb2 as pb
 from headrace_gateway.lifecycle import events
+from headrace_gateway.lifecycle.settlement import Prefill
 from headrace_gateway.prepared import Prepared
 from headrace_gateway.text.choice_text import ChoiceText
 from headrace_gateway.trace import AttemptTimes
@@ -96,6 +97,7 @@ class AttemptReader:
                 num_tail_shown=num_shown,
                 tail_logprobs=logprobs,
                 device_us=final.device_us,
+                prefill=_prefill(final),
             )
         )
 
@@ -112,3 +114,9 @@ class AttemptReader:
         raw = self._prepared.model.tokenizer.token_bytes(token_id, self._pieces)
         text = raw.decode("utf-8", "replace")
         return inference_pb2.DeliveredLogprob(token=text, token_bytes=raw, logprob=logprob, top=top)
+
+
+def _prefill(final: pb.Final) -> Prefill | None:
+    if not final.HasField("prefill"):
+        return None
+    return Prefill(final.prefill.id, final.prefill.epoch, final.prefill_device_us)

@@ -93,6 +93,11 @@ class Catalog:
         self.classes = {one.name: one for one in section.classes}
         self._changed.set()
 
+    def is_statistical(self, slo_class: str) -> bool:
+        """Whether requests of this class give way to others; not if there is none of this name."""
+        found = self.classes.get(slo_class)
+        return found is not None and found.statistical
+
     def find(self, name: str) -> ServedModel:
         """The model of a name or alias; raises model_not_found, or no_replica while its card has not come."""
         entry = self._entries.get(name)

@@ -103,6 +103,7 @@ def submit(
         total_deadline_ms=max(1, round(output.total_s * 1000)),
         inter_token_ms=route.inter_token_ms,
         slo_class=prepared.slo_class,
+        statistical=prepared.statistical,
         fair_key=prepared.identity.fair_key,
         weight=prepared.identity.weight,
         tenant_digest=prepared.identity.tenant_digest,
@@ -152,7 +153,7 @@ def settlement(closed: Settlement, held: policy_pb2.Reservation, snapshot_versio
 
 
 def _attempt_usage(record: AttemptRecord) -> policy_pb2.AttemptUsage:
-    return policy_pb2.AttemptUsage(
+    usage = policy_pb2.AttemptUsage(
         attempt=record.attempt,
         replica=response_pb2.ReplicaRef(id=record.replica_id, epoch=record.replica_epoch),
         decision_id=record.decision_id,
@@ -160,6 +161,10 @@ def _attempt_usage(record: AttemptRecord) -> policy_pb2.AttemptUsage:
         device_us=record.device_us,
         outcome=record.outcome,
     )
+    if record.prefill is not None:
+        usage.prefill.id, usage.prefill.epoch = record.prefill.replica_id, record.prefill.replica_epoch
+        usage.prefill_device_us = record.prefill.device_us
+    return usage
 
 
 def refusal_error(refusal: outputs.Refusal) -> HeadraceError:

@@ -57,6 +57,7 @@ class Preparer:
         check_sampling(request.sampling, model.card.vocab_size, declared.max_output_tokens)
         packed = prefix_chain.pack_ids(ids)
         root = self._catalog.chain_root(model, identity)
+        slo_class = self._slo_class(request, identity)
         return Prepared(
             request=request,
             identity=identity,
@@ -71,10 +72,11 @@ class Preparer:
             stops=StopStrings(request.stop) if request.stop else None,
             chain_root=root,
             chain=b"".join(prefix_chain.chain(root, packed)),
-            slo_class=self._slo_class(request, identity),
+            slo_class=slo_class,
             session=f"{identity.tenant_digest.hex()}:{request.session_id}" if request.session_id else "",
             client_deadline_s=deadline_s,
             tool_names=callable_names(request.chat),
+            statistical=self._catalog.is_statistical(slo_class),
         )
 
     async def count_tokens(self, request: pb.GenerateRequest, identity: policy_pb2.Identity) -> int:

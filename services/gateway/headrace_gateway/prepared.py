@@ -32,6 +32,7 @@ class Prepared:
     client_deadline_s: float | None
     tool_names: frozenset[str] = frozenset()
     rate_limits: list[policy_pb2.RateLimit] = field(default_factory=list)
+    statistical: bool = False
 
     @property
     def sampling(self) -> response_pb2.Sampling:

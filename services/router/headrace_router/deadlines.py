@@ -5,12 +5,13 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Budget:
-    """One SLO class, in seconds; ``inter_token_s`` 0 = none."""
+    """One SLO class, in seconds; ``inter_token_s`` 0 = none. ``statistical``: it gives way to others."""
 
     ttft_s: float
     max_queue_s: float
     delivery_reserve_s: float = 0.0
     inter_token_s: float = 0.0
+    statistical: bool = False
 
 
 @dataclass(frozen=True)

@@ -90,4 +90,5 @@ def _budget(row: snapshot_pb2.SloClass) -> Budget:
         max_queue_s=row.max_queue_ms / 1000,
         delivery_reserve_s=row.delivery_reserve_ms / 1000,
         inter_token_s=row.inter_token_ms / 1000,
+        statistical=row.statistical,
     )

@@ -51,6 +51,8 @@ def interference_s(view: View, num_tokens: int, num_cached: int) -> float:
 def pair(ask: Ask, decode: View, prefills: Sequence[View], link: Link) -> Pairing:
     """`prefills`: replicas whose KV fits; those that are not ready, failing or excluded are passed over."""
     assert decode.role == "decode", "only a replica that decodes gets pages"
+    if ask.budget.statistical:
+        return Pairing(None, "whole: its class may be preempted, and pages that others write to cannot be taken back")
     num_new = num_new_tokens(ask, decode)
     num_cached = ask.num_prompt_tokens - num_new
     num_moved = num_new - 1

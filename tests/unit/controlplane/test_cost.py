@@ -121,6 +121,39 @@ def test_each_ending_books_its_time(row: policy_pb2.UsageRow, parts: list[tuple[
     assert [(work.part, work.busy_us, work.num_tokens) for work in works([row])] == parts
 
 
+@pytest.mark.parametrize(
+    ("row", "parts"),
+    [
+        (_row(), [("w0", "useful", 1000, 10), ("p0", "useful", 500, 0)]),
+        (_row("FAILED"), [("w0", "failed", 1000, 10), ("p0", "failed", 500, 0)]),
+        (
+            _row(withheld=4),
+            [
+                ("w0", "withheld", 400, 4),
+                ("w0", "useful", 600, 6),
+                ("p0", "withheld", 200, 0),
+                ("p0", "useful", 300, 0),
+            ],
+        ),
+    ],
+)
+def test_the_replica_that_computed_the_prompt_worked_for_the_same_response(
+    row: policy_pb2.UsageRow, parts: list[tuple[str, str, int, int]]
+) -> None:
+    attempt = row.settlement.attempts[0]
+    attempt.prefill.id, attempt.prefill.epoch, attempt.prefill_device_us = "p0", "e9", 500
+    done = list(works([row]))
+    assert [(work.replica_id, work.part, work.busy_us, work.num_tokens) for work in done] == parts
+    here, there = Segment("w0", "e1", "d", "m", 1, 3.0, 0, 1000), Segment("p0", "e9", "p", "m", 2, 9.0, 0, 1000)
+    lines = account([here, there], done)
+    busy = {
+        pool: sum(one.device_us for line, one in lines.items() if (line.pool, line.tenant) == (pool, "acme"))
+        for pool in "dp"
+    }
+    assert busy == {"d": 1000, "p": 1000}
+    assert sum(amount.device_us for amount in lines.values()) == bill([here, there]).device_us == 3_000_000
+
+
 def test_a_correction_replaces_what_it_corrects() -> None:
     swept, owner = _row("FAILED"), _row()
     owner.correction = True

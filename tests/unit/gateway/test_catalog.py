@@ -7,7 +7,8 @@ from typing import Any
 import grpc
 import pytest
 
-from headrace.v1 import policy_pb2, snapshot_pb2
+from headrace.v1 import inference_pb2, policy_pb2, response_pb2, routing_pb2, snapshot_pb2
+from headrace_gateway import messages
 from headrace_gateway.catalog import Catalog
 from headrace_kit.errors import HeadraceError
 
@@ -39,6 +40,29 @@ async def test_a_name_stands_for_one_model(catalog: Catalog) -> None:
     both = [snapshot_pb2.ModelEntry(name="m"), snapshot_pb2.ModelEntry(name="n", aliases=["m"])]
     with pytest.raises(ValueError, match="m stands for two models"):
         catalog.apply(snapshot_pb2.GatewaySection(models=both))
+
+
+async def test_only_a_class_that_says_so_gives_way(catalog: Catalog) -> None:
+    classes = [snapshot_pb2.SloClass(name="batch", statistical=True), snapshot_pb2.SloClass(name="chat")]
+    catalog.apply(snapshot_pb2.GatewaySection(classes=classes))
+    assert [catalog.is_statistical(name) for name in ("batch", "chat", "", "other")] == [True, False, False, False]
+
+
+def test_a_worker_hears_that_a_request_gives_way() -> None:
+    for gives_way in (True, False):
+        prepared: Any = SimpleNamespace(
+            prompt_ids=b"",
+            bounds=response_pb2.Bounds(n=1),
+            sampling=response_pb2.Sampling(),
+            slo_class="batch",
+            statistical=gives_way,
+            identity=policy_pb2.Identity(),
+            chain_root=b"",
+            request=inference_pb2.GenerateRequest(),
+        )
+        output: Any = SimpleNamespace(attempt=1, queue_s=1.0, total_s=1.0)
+        made = messages.submit("r", prepared, output, routing_pb2.RouteResponse())
+        assert made.statistical is gives_way
 
 
 def test_tenants_share_a_chain_only_in_a_group() -> None:

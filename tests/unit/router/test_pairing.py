@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from headrace_router.deadlines import Budget
 from headrace_router.pairing import Link, break_even_tokens, interference_s, pair
 from headrace_router.prediction import StepCost
 from headrace_router.scoring import Ask, View
@@ -48,6 +49,13 @@ def test_short_mostly_cached_and_undisturbing_prompts_stay_whole(
     chosen = pair(ask(num_prompt), view(**facts), [view("p", "prefill")], LINK)
     assert chosen.prefill is None
     assert reason in chosen.why
+
+
+def test_a_class_that_gives_way_is_never_split() -> None:
+    batch = Budget(30.0, 60.0, statistical=True)
+    chosen = pair(ask(1000, budget=batch), view(num_running=10), [view("p", "prefill")], LINK)
+    assert chosen.prefill is None
+    assert "may be preempted" in chosen.why
 
 
 @pytest.mark.parametrize(

@@ -59,7 +59,7 @@ class Attempt:
 
     def record(self) -> AttemptRecord:
         assert self.decision is not None, "only a submitted attempt has a record"
-        device_us = sum(choice.final.device_us for choice in self.choices if choice.final is not None)
+        finals = [choice.final for choice in self.choices if choice.final is not None]
         return AttemptRecord(
             attempt=self.number,
             replica_id=self.decision.replica_id,
@@ -67,5 +67,6 @@ class Attempt:
             decision_id=self.decision.decision_id,
             outcome=self.outcome,
             num_generated=self.num_generated,
-            device_us=device_us,
+            device_us=sum(final.device_us for final in finals),
+            prefill=next((final.prefill for final in finals if final.prefill is not None), None),
         )

@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import NamedTuple
 
+from .settlement import Prefill
+
 
 class Screening(IntEnum):
     """Whether output text must be released by policy, and what its loss means."""
@@ -167,7 +169,7 @@ class ChoiceFinal:
     `kind` is "stop" (end token or stop id), "length", "cancelled" or "failed"; `reason` is typed for the last two.
     `num_generated` counts every sampled id, of which `num_late` came from a step already in flight when the choice
     ended. `tail` is the text that detokenizer and stop filter still held (only used when the choice ended by itself),
-    and `num_tail_shown` the tokens that are all out with it.
+    and `num_tail_shown` the tokens that are all out with it. `prefill` is in that of choice 0 alone.
     """
 
     attempt: int
@@ -181,6 +183,7 @@ class ChoiceFinal:
     num_tail_shown: int = 0
     tail_logprobs: tuple[object, ...] = ()
     device_us: int = 0
+    prefill: Prefill | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,6 +23,15 @@ class Usage:
 
 
 @dataclass(frozen=True, slots=True)
+class Prefill:
+    """What another replica did for an attempt: it computed the prompt."""
+
+    replica_id: str
+    replica_epoch: str
+    device_us: int
+
+
+@dataclass(frozen=True, slots=True)
 class AttemptRecord:
     """One submitted attempt, for cost and load; `outcome` as in the report to the router."""
 
@@ -33,6 +42,7 @@ class AttemptRecord:
     outcome: str
     num_generated: int
     device_us: int
+    prefill: Prefill | None = None
 
 
 @dataclass(frozen=True, slots=True)

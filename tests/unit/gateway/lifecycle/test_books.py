@@ -5,7 +5,10 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace_gateway.lifecycle.events import Accepted, AttemptLost, ChoiceFinal, ClientGone, Routed
+from headrace.v1 import policy_pb2
+from headrace_gateway import messages
+from headrace_gateway.lifecycle.events import Accepted, AttemptLost, ChoiceFinal, ClientGone, Routed, Tokens
+from headrace_gateway.lifecycle.settlement import Prefill
 
 from .drive import Drive, PaperWorker, decision
 
@@ -56,3 +59,18 @@ def test_a_moved_response_discards_what_the_lost_worker_generated(hidden: int, l
     worker.run()
     counts = drive.settlement.counts
     assert (counts.num_output, counts.num_old_attempt) == (3, hidden + late)
+
+
+def test_who_computed_the_prompt_is_in_the_books() -> None:
+    drive = Drive(2)
+    drive.accept()
+    drive.feed(Tokens(1, 0, 1, "a", 1), ChoiceFinal(1, 1, "stop", "", 1, device_us=5))
+    drive.feed(ChoiceFinal(1, 0, "stop", "", 2, device_us=7, prefill=Prefill("p", "e9", 40)))
+    settled = messages.settlement(drive.settlement, policy_pb2.Reservation(response_id="r"), 1)
+    (attempt,) = settled.attempts
+    assert (attempt.device_us, attempt.prefill.id, attempt.prefill.epoch, attempt.prefill_device_us) == (
+        12,
+        "p",
+        "e9",
+        40,
+    )
