@@ -110,7 +110,8 @@ class Platform:
 
     def step_model(self) -> StepModel:
         """As the worker publishes it to routers."""
-        return asyncio.run(self._ask(_published))
+        published: StepModel = asyncio.run(self._ask(_published))
+        return published
 
     def num_pages(self) -> int:
         ask = worker_pb2.DescribeRequest()
@@ -245,5 +246,5 @@ def sized(arrival: Arrival, sizes: dict[int, Seen]) -> Arrival:
     """With the prompt's tokens as they were counted; none of these workloads shares a beginning."""
     seen, (segment,) = sizes[arrival.number], arrival.segments
     segments = (segment._replace(num_tokens=seen.num_prompt),)
-    lengths = {"num_prompt": seen.num_prompt, "num_output": seen.num_output, "max_output": seen.num_output}
-    return arrival._replace(segments=segments, **lengths)
+    num_output = seen.num_output
+    return arrival._replace(num_prompt=seen.num_prompt, num_output=num_output, max_output=num_output, segments=segments)
