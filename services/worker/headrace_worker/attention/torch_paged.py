@@ -27,6 +27,10 @@ def _bucket(count: int) -> int:
 class _Group:
     """Sequences of one shape: S of them, Q padded query rows each, over L padded key positions."""
 
+    rows: slice | None
+    """Of the step's rows, where these are the queries in their order, without padding: nothing need be gathered."""
+    is_fresh: bool
+    """Whether such rows hold all keys, too."""
     rows_SQ: Tensor
     """int64: which row of the step is query i of a sequence; padding repeats the sequence's last row."""
     row_is_real_SQ: Tensor
@@ -67,7 +71,10 @@ def _make_group(batch: AttentionBatch, table_SP: Tensor, members: list[int], row
     real_SQ = index_Q < lens_S1
     index_SQ = torch.minimum(index_Q.expand_as(real_SQ), lens_S1 - 1)
     chosen = torch.tensor(members, device=device)
+    rows = _consecutive_rows(batch, members, row_starts)
     return _Group(
+        rows=rows,
+        is_fresh=rows is not None and all(batch.kv_lens[member] == num_queries for member in members),
         rows_SQ=starts_S1 + index_SQ,
         row_is_real_SQ=real_SQ,
         positions_SQ=kv_lens_S1 - lens_S1 + index_SQ,
@@ -75,6 +82,14 @@ def _make_group(batch: AttentionBatch, table_SP: Tensor, members: list[int], row
         num_pages=num_pages,
         blocks=_query_blocks(batch, members, num_queries),
     )
+
+
+def _consecutive_rows(batch: AttentionBatch, members: list[int], row_starts: list[int]) -> slice | None:
+    start, length = row_starts[members[0]], batch.query_lens[members[0]]
+    for place, member in enumerate(members):
+        if row_starts[member] != start + place * length or batch.query_lens[member] != length:
+            return None
+    return slice(start, start + len(members) * length)
 
 
 def _query_blocks(batch: AttentionBatch, members: list[int], num_queries: int) -> tuple[tuple[int, int, int], ...]:
@@ -101,6 +116,13 @@ def _make_groups(batch: AttentionBatch) -> list[_Group]:
     return [_make_group(batch, table_SP, members, row_starts) for members in members_of.values()]
 
 
+def _as_sequences(rows_TND: Tensor, group: _Group) -> Tensor:
+    """[T, ...] -> [S, Q, ...], padded queries as their sequence's last."""
+    if group.rows is None:
+        return rows_TND[group.rows_SQ]
+    return rows_TND[group.rows].view(*group.rows_SQ.shape, *rows_TND.shape[1:])
+
+
 class _PagedStep(AttentionStep):
     def __init__(self, batch: AttentionBatch, kv: Sequence[KvPages], scale: float) -> None:
         self.batch = batch
@@ -108,25 +130,35 @@ class _PagedStep(AttentionStep):
         self.scale = scale
         self.groups = _make_groups(batch)
         self.kv_write = KvWrite.plan(batch.slots_T, batch.page_size)
-        self.only_decodes = len(self.groups) == 1 and sum(batch.query_lens) == len(batch.query_lens) == batch.num_rows
+        self.is_one_group = len(self.groups) == 1 and self.groups[0].rows == slice(0, batch.num_rows)
 
     def attend(self, layer: int, q_TND: Tensor, k_TKD: Tensor, v_TKD: Tensor, window: int | None = None) -> Tensor:
         pages = self.kv[layer]
         self.kv_write.write(k_TKD, pages.k_PBKD, pages.k_scale)
         self.kv_write.write(v_TKD, pages.v_PBKD, pages.v_scale)
-        if self.only_decodes:  # rows are already in group order
-            return self._attend_group(self.groups[0], q_TND[:, None], pages, window)[:, 0]
-        out_TND = torch.zeros_like(q_TND)
+        out_TND = None if self.is_one_group else torch.zeros_like(q_TND)
         for group in self.groups:
-            out_SQND = self._attend_group(group, q_TND[group.rows_SQ], pages, window)
-            out_TND[group.rows_SQ[group.row_is_real_SQ]] = out_SQND[group.row_is_real_SQ]
+            if group.is_fresh and k_TKD.dtype == pages.k_PBKD.dtype:
+                k_SKLD, v_SKLD = (_as_sequences(rows, group).transpose(1, 2) for rows in (k_TKD, v_TKD))
+            else:
+                k_SKLD = from_pages(self._gather(pages.k_PBKD, group), q_TND, pages.k_scale)
+                v_SKLD = from_pages(self._gather(pages.v_PBKD, group), q_TND, pages.v_scale)
+            out_SQND = self._attend_group(group, _as_sequences(q_TND, group), (k_SKLD, v_SKLD), window)
+            if out_TND is None:
+                return out_SQND.flatten(0, 1)
+            if group.rows is not None:
+                out_TND[group.rows] = out_SQND.flatten(0, 1)
+            else:
+                out_TND[group.rows_SQ[group.row_is_real_SQ]] = out_SQND[group.row_is_real_SQ]
+        assert out_TND is not None, "one group returns its own"
         return out_TND
 
-    def _attend_group(self, group: _Group, q_SQND: Tensor, pages: KvPages, window: int | None) -> Tensor:
+    def _attend_group(
+        self, group: _Group, q_SQND: Tensor, kv_SKLD: tuple[Tensor, Tensor], window: int | None
+    ) -> Tensor:
         num_sequences, num_queries, num_heads, head_dim = q_SQND.shape
-        k_SKLD = from_pages(self._gather(pages.k_PBKD, group), q_SQND, pages.k_scale)
-        v_SKLD = from_pages(self._gather(pages.v_PBKD, group), q_SQND, pages.v_scale)
-        mask_S1QL = group.mask(window, self.batch.page_size, q_SQND.dtype)
+        k_SKLD, v_SKLD = kv_SKLD
+        mask_S1QL = group.mask(window, self.batch.page_size, q_SQND.dtype)[..., : k_SKLD.shape[2]]
         num_kv_heads = k_SKLD.shape[1]
         if num_queries == 1:  # the query heads of one KV head become its queries, so that no key is repeated
             q_SKGD = q_SQND.view(num_sequences, num_kv_heads, -1, head_dim)
@@ -142,10 +174,10 @@ class _PagedStep(AttentionStep):
                 attn_mask=mask_S1QL[:, :, start:end, :reach],
                 scale=self.scale,
                 enable_gqa=num_heads != num_kv_heads,
-            )
+            ).transpose(1, 2)
             for start, end, reach in group.blocks
         ]
-        return torch.cat(parts, dim=2).transpose(1, 2) if len(parts) > 1 else parts[0].transpose(1, 2)
+        return torch.cat(parts, dim=1) if len(parts) > 1 else parts[0]
 
     def _gather(self, pages_PBKD: Tensor, group: _Group) -> Tensor:
         """This group's K or V as [S, K, L, D] (a view of what was gathered)."""

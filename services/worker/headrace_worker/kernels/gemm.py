@@ -24,6 +24,8 @@ MIN_PANELLED = 768
 MIN_BATCHED_ROWS, MAX_BATCHED_ROWS = 5, 64
 """Between these the panels are one batched product: its threads share the panels, not the few rows. Fewer rows are
 better multiplied panel by panel, too, while these are few."""
+MOST_BLOCK_ROWS, FEWEST_BLOCK_ROWS = 128, 64
+"""Rows of a block where many rows are multiplied by a narrow weight: a block's rows stay in a core's cache."""
 
 Packed: TypeAlias = Any
 """What a gemm's own `pack` made: a tensor, or codes with their scales. No other gemm can read it."""
@@ -41,6 +43,10 @@ class Gemm(ABC):
     @abstractmethod
     def multiply(self, x_TI: Tensor, packed: Packed, bias_O: Tensor | None) -> Tensor:
         """[T, in] -> [T, out] in the dtype of x."""
+
+    def multiply_in_panels(self, x_TI: Tensor, packed: Packed, bias_O: Tensor | None) -> Tensor:
+        """`multiply`, or the same in an even number of panels of columns [P, T, out / P] where that spares a copy."""
+        return self.multiply(x_TI, packed, bias_O)
 
 
 class PlainGemm(Gemm):
@@ -88,7 +94,7 @@ class PanelGemm(TransposedGemm):
 
     def multiply(self, x_TI: Tensor, packed: Packed, bias_O: Tensor | None) -> Tensor:
         if packed.dim() == 2:
-            return super().multiply(x_TI, packed, bias_O)
+            return _multiply_row_blocks(x_TI, packed, bias_O)
         num_rows = x_TI.shape[0]
         num_panels, _, width = packed.shape
         if num_rows > MAX_BATCHED_ROWS or (num_rows < MIN_BATCHED_ROWS and num_panels <= HEAD_PANELS):
@@ -100,6 +106,31 @@ class PanelGemm(TransposedGemm):
             out_PTW = torch.bmm(x_TI.expand(num_panels, *x_TI.shape), packed)
             out_TO = out_PTW.transpose(0, 1).reshape(num_rows, num_panels * width)
         return out_TO if bias_O is None else out_TO.add_(bias_O)
+
+    def multiply_in_panels(self, x_TI: Tensor, packed: Packed, bias_O: Tensor | None) -> Tensor:
+        num_rows = x_TI.shape[0]
+        if packed.dim() == 2 or packed.shape[0] % 2 or num_rows < MIN_BATCHED_ROWS:
+            return self.multiply(x_TI, packed, bias_O)
+        num_panels, _, width = packed.shape
+        out_PTW = torch.bmm(x_TI.expand(num_panels, *x_TI.shape), packed)
+        return out_PTW if bias_O is None else out_PTW.add_(bias_O.view(num_panels, 1, width))
+
+
+def _multiply_row_blocks(x_TI: Tensor, packed_IO: Tensor, bias_O: Tensor | None) -> Tensor:
+    """One product whose threads take blocks of rows each, and wait for one another once."""
+    num_rows, in_size = x_TI.shape
+    num_threads = torch.get_num_threads()
+    num_blocks = num_threads * -(-num_rows // (num_threads * MOST_BLOCK_ROWS))
+    height = num_rows // num_blocks if num_blocks else 0
+    if height < FEWEST_BLOCK_ROWS or not x_TI.is_contiguous():
+        return torch.mm(x_TI, packed_IO) if bias_O is None else torch.addmm(bias_O, x_TI, packed_IO)
+    out_TO = x_TI.new_empty(num_rows, packed_IO.shape[1])
+    end = num_blocks * height
+    blocks = x_TI[:end].view(num_blocks, height, in_size)
+    torch.bmm(blocks, packed_IO.expand(num_blocks, *packed_IO.shape), out=out_TO[:end].view(num_blocks, height, -1))
+    if end < num_rows:
+        torch.mm(x_TI[end:], packed_IO, out=out_TO[end:])
+    return out_TO if bias_O is None else out_TO.add_(bias_O)
 
 
 class InvariantGemm(TransposedGemm):

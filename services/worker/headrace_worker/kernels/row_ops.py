@@ -14,6 +14,8 @@ class RowOps(ABC):
     """Chosen once, at start."""
 
     name: str
+    reads_panels = False
+    """Whether `silu_mul` takes products in panels, too."""
 
     @abstractmethod
     def norm(self, x: Tensor, weight_E: Tensor, eps: float) -> Tensor:
@@ -25,7 +27,7 @@ class RowOps(ABC):
 
     @abstractmethod
     def silu_mul(self, gate_up_TI2: Tensor) -> Tensor:
-        """[T, 2 I], gates first -> silu(gate) * up, [T, I]. The product may be overwritten."""
+        """[T, 2 I], gates first -> silu(gate) * up, [T, I]. In panels: [P, T, 2 I / P]. May overwrite the product."""
 
 
 def invariant_silu(x: Tensor) -> Tensor:
@@ -37,6 +39,7 @@ class TorchRows(RowOps):
     """For any device."""
 
     name = "torch"
+    reads_panels = True
 
     def __init__(self, invariant: bool = False) -> None:
         self._silu = invariant_silu if invariant else functional.silu
@@ -51,5 +54,11 @@ class TorchRows(RowOps):
         return self.norm(total_TE, weight_E, eps), total_TE
 
     def silu_mul(self, gate_up_TI2: Tensor) -> Tensor:
-        gate_TI, up_TI = gate_up_TI2.chunk(2, dim=-1)
-        return self._silu(gate_TI).mul_(up_TI)
+        if gate_up_TI2.dim() == 2:
+            gate_TI, up_TI = gate_up_TI2.chunk(2, dim=-1)
+            return self._silu(gate_TI).mul_(up_TI)
+        gate_PTW, up_PTW = gate_up_TI2.chunk(2)
+        num_panels, num_rows, width = gate_PTW.shape
+        out_TPW = gate_PTW.new_empty(num_rows, num_panels, width)
+        torch.mul(self._silu(gate_PTW), up_PTW, out=out_TPW.transpose(0, 1))
+        return out_TPW.flatten(1)

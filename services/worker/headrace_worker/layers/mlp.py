@@ -17,5 +17,6 @@ class GatedMLP(nn.Module):
         self.down_proj = RowParallelLinear(intermediate_size, hidden_size, bias, setting)
 
     def forward(self, x_TE: Tensor) -> Tensor:
-        out: Tensor = self.down_proj(self.rows.silu_mul(self.gate_up_proj(x_TE)))
+        both = self.gate_up_proj.forward_in_panels(x_TE) if self.rows.reads_panels else self.gate_up_proj(x_TE)
+        out: Tensor = self.down_proj(self.rows.silu_mul(both))
         return out

@@ -13,6 +13,7 @@ from headrace_worker.attention.base import AttentionBackend
 from headrace_worker.attention.registry import select_attention
 from headrace_worker.attention.torch_invariant import TorchInvariantAttention
 from headrace_worker.attention.torch_paged import TorchPagedAttention
+from headrace_worker.kernels.kv_write import KvWrite
 from tests.unit.worker.attention.steps import make_pages, make_story, plain_attention, run_step
 
 BACKENDS = [TorchPagedAttention(), TorchInvariantAttention()]
@@ -102,6 +103,20 @@ def test_a_poisoned_sequence_harms_no_neighbour(backend: AttentionBackend) -> No
     ill, well = run_step(backend, kv, [(poisoned, 0, 12), (sound, 0, 7)])
     assert ill[3:].isnan().all()
     torch.testing.assert_close(well, plain_attention(sound), rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("num_rows", [1, 7, 8, 9, 16])
+def test_only_pages_that_a_step_begins_and_does_not_fill_are_cleared(num_rows: int) -> None:
+    pages = torch.full((5, 8, 1, 4), float("nan"))
+    slots = torch.tensor([0, *(page * 8 + offset for page in (3, 1) for offset in range(8)), 0])[: num_rows + 1]
+    write = KvWrite.plan(slots, page_size=8)
+    assert write.fresh_pages.tolist() == ([] if num_rows % 8 == 0 else [(3, 1)[num_rows // 8]])
+    rows = torch.arange(len(slots), dtype=torch.float32)[:, None, None].expand(-1, 1, 4)
+    write.write(rows, pages)
+    written = pages.flatten(0, 1)[slots[1:]]
+    assert torch.equal(written, rows[1:]), "row i stands in slot i"
+    begun = pages[slots[1:] // 8]
+    assert not begun.isnan().any(), "a page that holds a row holds nothing of an earlier owner"
 
 
 @both

@@ -13,7 +13,7 @@ from headrace_worker.kernels.gemm import (
     TransposedGemm,
     assert_row_invariance,
 )
-from headrace_worker.kernels.row_ops import invariant_silu
+from headrace_worker.kernels.row_ops import TorchRows, invariant_silu
 from headrace_worker.layers.norm import RMSNorm
 from headrace_worker.layers.setting import LayerSetting
 
@@ -73,6 +73,38 @@ def test_a_wide_weight_in_panels_multiplies_as_a_linear_layer(num_rows: int, out
     assert packed.dim() == (3 if out_size != 1000 else 2), "1,000 columns are no whole panels"
     expected = torch.nn.functional.linear(rows.double(), weight.double(), bias.double()).float()
     torch.testing.assert_close(PanelGemm().multiply(rows, packed, bias), expected, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("num_rows", [127, 128, 200, 517])
+@pytest.mark.parametrize("has_bias", [True, False])
+def test_many_rows_times_a_narrow_weight_multiply_as_a_linear_layer(num_rows: int, has_bias: bool) -> None:
+    """In blocks of rows, with and without rows left over."""
+    generator = torch.Generator().manual_seed(5)
+    weight, bias = torch.randn(48, 20, generator=generator), torch.randn(48, generator=generator)
+    rows = torch.randn(num_rows, 20, generator=generator)
+    expected = rows.double() @ weight.double().t() + (bias.double() if has_bias else 0.0)
+    got = PanelGemm().multiply(rows, PanelGemm().pack(weight), bias if has_bias else None)
+    torch.testing.assert_close(got, expected.float(), rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("num_rows", [1, 16, 200])
+@pytest.mark.parametrize(("out_size", "num_panels"), [(3072, 8), (1152, 3), (64, 0)])
+@pytest.mark.parametrize("has_bias", [True, False])
+def test_a_gated_product_in_panels_is_the_flat_one(
+    num_rows: int, out_size: int, num_panels: int, has_bias: bool
+) -> None:
+    generator = torch.Generator().manual_seed(6)
+    weight, bias = torch.randn(out_size, 20, generator=generator), torch.randn(out_size, generator=generator)
+    rows = torch.randn(num_rows, 20, generator=generator)
+    gemm, bias_or_none = PanelGemm(), bias if has_bias else None
+    packed = gemm.pack(weight)
+    assert (packed.shape[0] if packed.dim() == 3 else 0) == num_panels
+    both = gemm.multiply_in_panels(rows, packed, bias_or_none)
+    in_panels = num_panels % 2 == 0 and num_panels > 0 and num_rows > 1
+    assert both.dim() == (3 if in_panels else 2), "an odd number of panels has none between gates and ups"
+    flat = torch.nn.functional.linear(rows, weight, bias_or_none)
+    expected = TorchRows().silu_mul(flat.clone())
+    torch.testing.assert_close(TorchRows().silu_mul(both), expected, rtol=1e-4, atol=1e-4)
 
 
 @given(num_elements=st.integers(1, 70))
