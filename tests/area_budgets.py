@@ -53,6 +53,8 @@ AREA_OF_PATH: Mapping[str, str] = {
     "tests/integration/test_policy_process.py": "policy",
     "tests/integration/test_hand_off.py": "split",
     "tests/integration/test_hand_off_faults.py": "split",
+    "tests/integration/test_hand_off_groups.py": "split",
+    "tests/integration/test_hand_off_kills.py": "split",
     "tests/integration/test_worker_agent.py": "engine",
     "tests/integration/test_worker_faults.py": "engine",
     "tests/integration/test_worker_group.py": "gpu",

@@ -16,6 +16,7 @@ class TransferRate:
 
     def __init__(self, bytes_per_s: float = 1e9, latency_s: float = 0.01) -> None:
         self.bytes_per_s, self.latency_s = bytes_per_s, latency_s
+        self._guess = bytes_per_s
         self.num_samples = 0
         self._samples: deque[tuple[float, float]] = deque(maxlen=_NUM_KEPT)
 
@@ -38,8 +39,10 @@ class TransferRate:
         if spread > (_LEAST_SPREAD * mean_bytes) ** 2:
             shared = sum((size - mean_bytes) * (seconds - mean_s) for size, seconds in self._samples) / num
             slope = shared / spread
-            if slope > 0:
-                self.latency_s = max(0.0, mean_s - slope * mean_bytes)
+            if slope <= 0:  # their size does not show in their time: all of it is latency
+                self.latency_s, self.bytes_per_s = mean_s, max(self._guess, mean_bytes / mean_s)
+                return
+            self.latency_s = max(0.0, mean_s - slope * mean_bytes)
         rest_s = mean_s - self.latency_s
         if rest_s <= 0:
             self.latency_s, rest_s = 0.0, mean_s

@@ -34,3 +34,12 @@ def test_nothing_is_learnt_from_nothing() -> None:
     rate.add(0, 1.0)
     rate.add(5, 0.0)
     assert rate.num_samples == 0
+
+
+def test_where_size_does_not_show_all_is_latency() -> None:
+    rate = TransferRate()
+    for size, seconds in ((20_000, 0.0031), (60_000, 0.0029), (200_000, 0.003), (100_000, 0.003)):
+        rate.add(size, seconds)
+    rate.add(250_000, 0.0029)
+    assert rate.latency_s == pytest.approx(0.00298, rel=0.01)
+    assert rate.seconds(100_000) == pytest.approx(0.003, rel=0.05)
