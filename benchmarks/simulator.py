@@ -1,6 +1,7 @@
 """`make bench-simulator`: how fast the simulator is, how near to measured runs, and what its scaler keeps in a burst.
 
-Speeds are seconds simulated over seconds of CPU on one core, the drain after the last arrival counted as cost only.
+Speeds are seconds simulated over seconds of CPU on one core, the drain after the last arrival counted as cost only, of
+modules compiled by mypyc (`headrace simulate --compiled`; `--interpreted` leaves them as they are).
 `--large` adds the run of 1,000 replicas (an hour or more), `--day-share` runs the four hours of the burst at a
 higher share. Accuracy: end-to-end H100 runs that nothing was fitted on, as closed loops through the whole simulator.
 """
@@ -9,6 +10,7 @@ import argparse
 import csv
 import gc
 import resource
+import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -23,7 +25,8 @@ from benchmarks.live import live_figures
 from benchmarks.report import Figure, write
 from headrace_sim.assembly import Options
 from headrace_sim.closed_loop import ClosedLoop
-from headrace_sim.experiments.scaling import Found, Policy, compare, servegen_day_nine
+from headrace_sim.compiled import is_compiled, run_compiled
+from headrace_sim.experiments.scaling import CLAIRVOYANT, REACTIVE, RESERVE, SHARE, Found, compare, servegen_day_nine
 from headrace_sim.fleet import SimFleet, parse_fleet
 from headrace_sim.report import to_json
 from headrace_sim.simulation import Outcome, Simulation
@@ -43,9 +46,6 @@ LARGE_REPLICAS, LARGE_RPS, LARGE_S = 1000, 10_000.0, 300.0
 FRONT_MS, HOST_MS = 5.0, 0.5
 # Twice the users are twice the work: where TTFT grows by more, something else has run out.
 KNEE = 2.0
-DAY_SHARE = 0.025
-RESERVE = Policy("forecast + reserve", reserve=1, quantile=0.9, down_after_s=660)
-POLICIES = (Policy("clairvoyant", knows=True, down_after_s=60), Policy("reactive"), RESERVE)
 
 
 @dataclass(frozen=True)
@@ -75,9 +75,10 @@ def speed_figures() -> list[Figure]:
     exact, fast = (run_timed(fleet, chat(RPS, SPEED_S), fast_forward) for fast_forward in (False, True))
     worst, name = max(_differences(exact.summary, fast.summary))
     shown = f"64 replicas at {RPS:g} rps for {SPEED_S:g} s"
+    how = "compiled by mypyc" if is_compiled() else "interpreted"
     return [
-        Figure(f"{shown}, every step planned: times real time", SPEED_S / exact.cpu_s, 5, "at least"),
-        Figure(f"{shown}, fast-forward: times real time", SPEED_S / fast.cpu_s, 50, "at least"),
+        Figure(f"{shown}, every step planned: times real time", SPEED_S / exact.cpu_s, 5, "at least", how),
+        Figure(f"{shown}, fast-forward: times real time", SPEED_S / fast.cpu_s, 50, "at least", how),
         Figure("fast-forward against every step, same seed: worst difference", worst, 0.02, baseline=name),
     ]
 
@@ -197,8 +198,7 @@ def _knee(rows: list[Row], kind: tuple[int, int, int], field: str) -> int | None
 
 def burst_figures(share: float) -> list[Figure]:
     workload = servegen_day_nine(share, folder=HERE / "data" / "servegen")
-    found = compare(workload, POLICIES, most=200)
-    clairvoyant, reactive, reserve = found
+    clairvoyant, reserve, reactive = compare(workload, (CLAIRVOYANT, RESERVE, REACTIVE))
     name = f"ServeGen day 9, 17:00-21:00 at 1/{1 / share:g} of its rate, 120 s to start"
     return [
         Figure(f"{name}: TTFT attainment, forecast + reserve", reserve.attainment, 0.99, "at least", _words(reserve)),
@@ -220,9 +220,12 @@ def _words(found: Found) -> str:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--large", action="store_true", help="also 1,000 replicas at 10,000 rps (an hour)")
-    parser.add_argument("--day-share", type=float, default=DAY_SHARE, help=f"share of the burst's rate ({DAY_SHARE})")
+    parser.add_argument("--day-share", type=float, default=SHARE, help=f"share of the burst's rate ({SHARE})")
     parser.add_argument("--only", choices=("speed", "accuracy", "live", "burst"), help="one part, nothing written")
+    parser.add_argument("--interpreted", action="store_true", help="without compiling what decides first")
     flags = parser.parse_args()
+    if not (flags.interpreted or is_compiled()):
+        sys.exit(run_compiled("benchmarks.simulator", sys.argv[1:]))
     gc.set_threshold(200_000, 50, 50)
     parts: dict[str, Callable[[], list[Figure]]] = {
         "speed": speed_figures,

@@ -28,30 +28,39 @@ class Capacity:
 
 
 def search_capacity(
-    fleet: SimFleet, pool: str, workload: Workload, seed: int = 0, for_s: float = 60.0, steps: int = 7
+    fleet: SimFleet,
+    pool: str,
+    workload: Workload,
+    seed: int = 0,
+    for_s: float = 60.0,
+    steps: int = 7,
+    num_replicas: int = 1,
 ) -> Capacity:
-    """The highest rate, within one part in 2**steps, at which one replica of `pool` meets its classes' targets."""
-    alone = _alone(fleet, pool)
+    """The highest rate, within one part in 2**steps, at which one replica of `pool` meets its classes' targets.
+
+    Several replicas carry more each than one does alone, for they share their queues through the router.
+    """
+    alone = _alone(fleet, pool, num_replicas)
     model = fleet.pools[pool].settings.model
     kinds = tuple(kind for kind in workload.kinds if kind.model in (model, ""))
     assert kinds, "a pool's capacity is asked for by a workload that uses it"
     low, high = 0.0, _FIRST_RPS
-    while high < _MOST_RPS and _meets(alone, kinds, high, seed, for_s):
+    while high < _MOST_RPS and _meets(alone, kinds, high * num_replicas, seed, for_s):
         low, high = high, high * 2
     for _ in range(steps):
         middle = (low + high) / 2
-        if _meets(alone, kinds, middle, seed, for_s):
+        if _meets(alone, kinds, middle * num_replicas, seed, for_s):
             low = middle
         else:
             high = middle
     return Capacity(low, low * _mean_tokens(kinds))
 
 
-def _alone(fleet: SimFleet, pool: str) -> SimFleet:
-    """One replica, nothing else, no faults, no scaling."""
+def _alone(fleet: SimFleet, pool: str, num_replicas: int) -> SimFleet:
+    """So many replicas, nothing else, no faults, no scaling."""
     found = fleet.pools[pool]
-    settings = replace(found.settings, min=1, max=1, warm_reserve=0)
-    single = replace(found, settings=settings, section=replace(found.section, scaling=None, initial=1))
+    settings = replace(found.settings, min=num_replicas, max=num_replicas, warm_reserve=0)
+    single = replace(found, settings=settings, section=replace(found.section, scaling=None, initial=num_replicas))
     return SimFleet(fleet.fleet, {pool: single}, SimulationSection())
 
 

@@ -42,6 +42,8 @@ class Scaled:
     arrived: float = 0.0
     recent: deque[float] = field(default_factory=lambda: deque(maxlen=_WINDOW_S))
     decisions: list[tuple[float, Decision]] = field(default_factory=list)
+    schedule: Callable[[float], int] | None = None
+    """Says the replicas of a time by itself, instead of production's decision: to be compared with."""
 
     def note(self, num_tokens: int) -> None:
         """A request of so many declared tokens arrived."""
@@ -49,6 +51,8 @@ class Scaled:
 
     def tick(self, now: float, is_blind: bool) -> int:
         """The replicas that the pool should have from now on."""
+        if self.schedule is not None:
+            return self.schedule(now)
         demand = None
         if not is_blind:
             self.recent.append(self.arrived / TICK_S)

@@ -13,6 +13,7 @@ NAMES = {
     "batching": "static or continuous",
     "chunking": "whole or chunked prefill",
     "routing": "cache-blind or prefix-aware",
+    "split-pools": "shared, or prefill and decode apart",
     "scaling": "reactive, forecast and reserve",
 }
 
@@ -20,14 +21,16 @@ NAMES = {
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m headrace_sim.experiments", description="Policies compared.")
     parser.add_argument("name", choices=NAMES, metavar="NAME", help=", ".join(f"{k} ({v})" for k, v in NAMES.items()))
-    parser.add_argument("--write", metavar="FOLDER", help="write NAME.md there")
+    parser.add_argument("--write", metavar="FOLDER", help="write NAME.md and its plots there")
     flags = parser.parse_args(arguments)
     gc.set_threshold(200_000, 50, 50)
     module = import_module(f"headrace_sim.experiments.{flags.name.replace('-', '_')}")
-    text = module.report().to_markdown(flags.name)
+    report = module.report()
+    text = report.to_markdown(flags.name)
     print(text)
     if flags.write:
-        (Path(flags.write) / f"{flags.name}.md").write_text(text, encoding="utf-8")
+        for file, content in {f"{flags.name}.md": text, **report.drawings(flags.name)}.items():
+            (Path(flags.write) / file).write_text(content, encoding="utf-8")
     return 0
 
 
