@@ -54,6 +54,7 @@ class Composer:
         self._running = running
         self._hand_offs = hand_offs
         self._max_in_flight = 1 if overlap else 0
+        self._max_chunks_in_flight = depth + overlap
         self._depth = depth
 
     def add_decodes(self, draft: StepDraft, now: float) -> None:
@@ -90,9 +91,13 @@ class Composer:
             self._fail(group, draft, now)
 
     def add_prefill(self, draft: StepDraft, group: Group, budget: int, now: float) -> int:
-        """The next chunk of a prompt, at most `budget` tokens; returns how many it took (0: in flight, or failed)."""
+        """The next chunk of a prompt, at most `budget` tokens; returns how many it took (0: in flight, or failed).
+
+        A chunk needs nothing of the one before it but its KV, and plans execute in order: as many chunks of a prompt
+        are in flight as there can be plans.
+        """
         prompt = group.prompt
-        if prompt.num_in_flight:
+        if prompt.num_in_flight >= self._max_chunks_in_flight or prompt.num_computed == group.num_prompt:
             return 0
         start = prompt.num_computed
         stop = min(group.num_prompt, start + budget)
@@ -115,7 +120,7 @@ class Composer:
             self._running.fork(group)
         handles = tuple([sequence.handle for sequence in samplers])
         row = PlanRow(handle, token_ids, start, table, handles, 0, max(start, group.num_hit_tokens))
-        prompt.num_in_flight = 1
+        prompt.num_in_flight += 1
         for sequence in samplers:
             sequence.num_in_flight += 1
         draft.works.append(Work(row, prompt, group, samplers))

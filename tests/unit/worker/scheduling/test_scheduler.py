@@ -5,12 +5,13 @@ from __future__ import annotations
 import statistics
 import time
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
 from headrace_worker.scheduling.events import Progress
 from headrace_worker.scheduling.plan import ResultRow, StepResult
-from headrace_worker.scheduling.request import Grammar, Request
+from headrace_worker.scheduling.request import Grammar, HandOff, Request
 from headrace_worker.scheduling.scheduler import Scheduler
 from tests.unit.worker.scheduling.fakes import END, Driver, digest_model, expected_tokens, hash_block, make_limits
 
@@ -102,15 +103,45 @@ def test_a_choice_with_a_grammar_does_not_overlap_and_its_neighbour_does() -> No
     assert len(constrained.tokens[0]) == len(free.tokens[0]) == 20
 
 
-@pytest.mark.parametrize("overlap", [False, True])
-def test_a_prompt_is_in_one_plan_at_a_time(overlap: bool) -> None:
-    driver = Driver(make_limits(overlap=overlap, max_chunk_tokens=16), depth=2)
-    driver.submit(48, 1)
-    assert driver.launch() is not None
+@pytest.mark.parametrize(("limits", "most"), [({}, 1), ({"overlap": True}, 2), ({"depth": 2}, 2), ({"depth": 3}, 3)])
+def test_as_many_chunks_of_a_prompt_are_in_flight_as_there_can_be_plans(limits: dict[str, Any], most: int) -> None:
+    """A chunk needs the KV of the one before it, which plans in their order have written: no result is waited for."""
+    driver = Driver(make_limits(max_chunk_tokens=16, **limits), depth=4)
+    outcome = driver.submit(80, 3)
+    for _ in range(most):
+        assert driver.launch() is not None
     assert driver.launch() is None
+    assert [plan.rows[0].start for plan in driver.plans] == [0, 16, 32][:most]
     driver.collect()
     assert driver.launch() is not None
     driver.run()
+    assert outcome.tokens[0] == expected_tokens(outcome, 0)
+
+
+@pytest.mark.parametrize("end", ["cancel", "error"])
+def test_a_prompt_that_ends_early_leaves_chunks_in_flight_to_nobody(end: str) -> None:
+    driver = Driver(make_limits(max_chunk_tokens=16, depth=3), depth=3)
+    outcome, other = driver.submit(80, 3), driver.submit(20, 3)
+    for _ in range(3):
+        assert driver.launch() is not None
+    if end == "cancel":
+        driver.cancel(outcome)
+    else:
+        driver.results[0] = StepResult(0, (ResultRow(driver.plans[0].rows[0].handle, error="engine_error"),))
+    driver.run()
+    assert [each.reason for each in outcome.finished.values()] == ["client" if end == "cancel" else "engine_error"]
+    assert not outcome.tokens[0] and other.tokens[0] == expected_tokens(other, 0)
+
+
+def test_a_prompt_for_another_replica_is_sent_once_though_its_chunks_follow_each_other() -> None:
+    driver = Driver(make_limits(max_chunk_tokens=16, depth=3), depth=3)
+    outcome = driver.submit(48, 1, hand_off=HandOff.SEND)
+    for _ in range(3):
+        assert driver.launch() is not None
+    assert driver.launch() is None, "all of the prompt is planned"
+    assert [[len(export.pages) for export in plan.exports] for plan in driver.plans] == [[1], [1], [1]]
+    driver.run()
+    assert [each.reason for each in outcome.finished.values()] == ["prefilled"]
 
 
 def test_an_overlapped_stop_costs_one_late_step() -> None:
