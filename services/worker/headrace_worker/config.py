@@ -166,8 +166,11 @@ class WorkerConfig:
             raise ConfigError("source", "the torch engine needs weights")
         if not 0 <= self.statistical_overrun <= 0.5:
             raise ConfigError("statistical_overrun", f"must be from 0 to 0.5, is {self.statistical_overrun}")
-        if self.overlap == "on" and (self.engine == "scripted" or self.tp * self.pp > 1):
-            raise ConfigError("overlap", "needs the torch engine on one rank: the drawn tokens stay on its device")
+        if self.overlap == "on" and self.engine == "scripted":
+            raise ConfigError("overlap", "needs the torch engine: drawn tokens stay on a device")
+        if self.overlap == "on" and self.pp > 1:
+            detail = "each of its stages has a plan in flight already, and the last one alone has the drawn tokens"
+            raise ConfigError("overlap", f"is not there for a pipeline (pp is {self.pp}): {detail}")
         if self.engine == "scripted" and self.tp * self.pp > 1:
             raise ConfigError("tp" if self.tp > 1 else "pp", "the scripted engine is one process: give 1")
         if len({self.tls_ca is None, self.tls_cert is None, self.tls_key is None}) > 1:

@@ -79,6 +79,8 @@ def _load_group(
             part = load_part(config, checkpoint, place, ranks.meeting, meet, named)
         except CollectiveFailed as error:
             raise ranks.explain(error) from error
+        if config.graphs and config.device == "cuda":
+            log.info("graphs_off: a group launches its steps one by one, for its collectives are not captured")
         ranks.receive_all(rank_messages.Loaded)
         ranks.serve()
         on_failure.pop_all()

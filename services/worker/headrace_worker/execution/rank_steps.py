@@ -42,6 +42,13 @@ class _Begun(NamedTuple):
     draw: Draw | None
 
 
+class _Drawing(NamedTuple):
+    """Tokens that a step draws, on this rank's device: the next step may read them there."""
+
+    handles: list[int]
+    ids_R: Tensor
+
+
 class RankSteps(Steps):
     """`group` is None where one rank is the whole engine."""
 
@@ -58,7 +65,7 @@ class RankSteps(Steps):
         self._begun: deque[_Begun] = deque()
         self._overlaps = config.overlaps
         # Of the step begun last: placeholders of the next one read it.
-        self._last_draw: Draw | None = None
+        self._drawing: _Drawing | None = None
         self._cache: KvCache | None = None
         self._workspace_bytes = 0
         self._exports = Exports(loaded.model, self.place)
@@ -113,11 +120,7 @@ class RankSteps(Steps):
                 self._sampler.admit(request)
         inputs = flatten(plan, self._config.page_tokens)
         logits_RV = self._compute(plan, inputs)
-        draw = None
-        if self._overlaps:
-            if inputs.sample_handles:
-                draw = self._sampler.draw(logits_RV, inputs.sample_handles, inputs.sample_indices, masks())
-            self._last_draw = draw
+        draw = self._draw_ahead(inputs, logits_RV, masks) if self._overlaps else None
         self._begun.append(_Begun(inputs, logits_RV, masks, draw))
 
     def end(self) -> Drawn:
@@ -162,11 +165,24 @@ class RankSteps(Steps):
                 group.hand_on(hidden_RE)
         return logits_RV
 
+    def _draw_ahead(self, inputs: StepInputs, logits_RV: Tensor, masks: MaskSource) -> Draw | None:
+        """Overlapped, a step draws at once, and every rank of the group has its tokens."""
+        draw, handles = None, inputs.sample_handles
+        self._drawing = None
+        if handles:
+            if self.place.draws:
+                draw = self._sampler.draw(logits_RV, handles, inputs.sample_indices, masks())
+                ids_R = draw.ids_R
+            else:
+                ids_R = torch.empty(len(handles), dtype=torch.int64, device=self._loaded.device)
+            self._drawing = _Drawing(handles, ids_R if self._group is None else self._group.broadcast(ids_R))
+        return draw
+
     def _fill_in(self, ids_T: Tensor, inputs: StepInputs) -> Tensor:
         """Tokens that the step before has drawn and the host has not seen: from device to device."""
         if not inputs.placeholder_rows:
             return ids_T
-        before = self._last_draw
+        before = self._drawing
         assert before is not None, "a placeholder without a step before it: this rank does not overlap"
         place = {handle: index for index, handle in enumerate(before.handles)}
         drawn_R = upload([place[handle] for handle in inputs.placeholder_handles], torch.int64, ids_T.device)

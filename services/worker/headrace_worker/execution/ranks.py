@@ -36,7 +36,7 @@ from headrace_worker.perf.layout import Layout
 PROGRAM: Sequence[str] = (sys.executable, "-m", "headrace_worker.execution.rank")
 # A heart beats four times a second. Imports and loading hold the interpreter for longer than serving does.
 SILENT_S = 1.25
-_LOADING_SILENT_S = 30.0
+_LOADING_SILENT_S = 120.0
 _LOOK_S = 0.1
 _VERDICT_S = 3.0
 _KILLED_S = 5.0

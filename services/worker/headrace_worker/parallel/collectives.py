@@ -1,8 +1,8 @@
 """A rank's collectives over torch.distributed (NCCL on GPUs, gloo on CPU). Knows no layer and no plan.
 
-Within a tensor group: sums, maxima, and gathering to its first rank. Between stages: hidden states to the rank of the
-same number in the next one. Sums of more than two numbers depend on their order, and libraries choose it by size:
-`ordered` adds in rank order, so that a row's bits do not depend on how many rows there are.
+Within a tensor group: sums, maxima, gathering to its first rank and hearing from it. Between stages: hidden states to
+the rank of the same number in the next one. Sums of more than two numbers depend on their order, and libraries choose
+it by size: `ordered` adds in rank order, so that a row's bits do not depend on how many rows there are.
 """
 
 from __future__ import annotations
@@ -74,6 +74,12 @@ class Collectives:
         """The largest of each number over the tensor group, in place."""
         with self._recorded("maximum", x):
             dist.all_reduce(x, dist.ReduceOp.MAX, group=self._group)
+        return x
+
+    def broadcast(self, x: Tensor) -> Tensor:
+        """The tensor group's first rank's, in place."""
+        with self._recorded("broadcast", x):
+            dist.broadcast(x, self.place.tensor_group()[0], group=self._group)
         return x
 
     def gather(self, x: Tensor) -> Tensor:

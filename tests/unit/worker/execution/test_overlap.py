@@ -159,8 +159,8 @@ def test_preempted_requests_continue_where_they_were(runners: tuple[TorchRunner,
 def test_overlap_is_refused_where_there_is_no_device_of_its_own() -> None:
     with pytest.raises(ConfigError, match="overlap"):
         WorkerConfig(service_token_file=Path("t"), state_dir=Path("s"), engine="scripted", overlap="on")
-    with pytest.raises(ConfigError, match="overlap"):
-        WorkerConfig(service_token_file=Path("t"), state_dir=Path("s"), source="x", tp=2, overlap="on")
+    with pytest.raises(ConfigError, match=r"overlap: is not there for a pipeline \(pp is 2\)"):
+        WorkerConfig(service_token_file=Path("t"), state_dir=Path("s"), source="x", tp=2, pp=2, overlap="on")
 
 
 def test_overlap_is_on_for_one_gpu_and_off_elsewhere_unless_asked_for() -> None:
@@ -171,5 +171,5 @@ def test_overlap_is_on_for_one_gpu_and_off_elsewhere_unless_asked_for() -> None:
     assert not overlaps()
     assert overlaps(overlap="on")
     assert overlaps(device="cuda")
-    assert not overlaps(device="cuda", tp=2)
+    assert not overlaps(device="cuda", tp=2) and overlaps(device="cuda", tp=2, overlap="on")
     assert not overlaps(device="cuda", overlap="off")

@@ -46,6 +46,21 @@ def test_a_layout_gives_the_tokens_of_one_rank(source: Path, expected: list[Any]
         assert described.kv_bytes_per_token == 2 * 4 * 4 * 8 * 4
 
 
+def test_overlapped_ranks_give_the_tokens_of_the_plain_loop(source: Path, expected: list[Any]) -> None:
+    """The first rank draws; all of them embed what it drew before the leader's host has seen it."""
+    with group(source, 2, overlap="on") as runner:
+        assert answers(runner) == expected
+        bench = EngineBench(runner)
+        for salt in range(3):
+            bench.submit(prompt(9, salt), 12)
+        most = 0
+        while bench.engine.has_work:
+            bench.step()
+            most = max(most, len(bench.engine._in_flight))
+        assert most == 1, "a step was in flight while the one before it was settled"
+        assert_grammars_are_kept(runner)
+
+
 def test_ranks_beyond_the_kv_heads_hold_copies_and_stay_deterministic(tmp_path: Path) -> None:
     """Two KV heads on four ranks, a tied head, a vocabulary of 63 on 4 x 16 rows."""
     source = write_model(tmp_path / "two", num_key_value_heads=2, tie_word_embeddings=True, vocab_size=63)
@@ -86,6 +101,7 @@ def test_a_pipeline_is_filled_cancelled_and_left(source: Path) -> None:
     with group(source, 1, 2) as runner:
         pids = rank_pids(runner)
         assert stays_full(runner)
+        assert_a_prompts_chunks_follow_each_other(runner)
         bench = EngineBench(runner)
         victim, other = bench.submit(prompt(30), 200), bench.submit(prompt(12, 2), 15)
         for _ in range(6):
@@ -112,6 +128,18 @@ def assert_grammars_are_kept(runner: TorchRunner) -> None:
         assert len(set(texts)) > 1 and len(bench.ids(free)) == 10
     finally:
         grammars.shut()
+
+
+def assert_a_prompts_chunks_follow_each_other(runner: TorchRunner) -> None:
+    """A chunk is with the first stage while the one before it is with the second; the tokens are those of one chunk."""
+    whole, chunked = EngineBench(runner), EngineBench(runner, max_chunk_tokens=16)
+    wanted, handle = whole.submit(prompt(64, 5), 8), chunked.submit(prompt(64, 5), 8)
+    whole.run()
+    chunked.step()  # two chunks are launched, and the first one is settled
+    (launched,) = chunked.engine._in_flight
+    assert [(row.start, len(row.token_ids)) for row in launched.plan.rows] == [(16, 16)]
+    chunked.run()
+    assert chunked.ids(handle) == whole.ids(wanted)
 
 
 def stays_full(runner: TorchRunner) -> bool:
