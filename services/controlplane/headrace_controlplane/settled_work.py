@@ -25,21 +25,26 @@ class _Did(NamedTuple):
 def works(rows: Iterable[policy_pb2.UsageRow]) -> Iterator[Work]:
     """Of each response its last word: a correction replaces what it corrects.
 
-    An attempt of a lost response that was closed beside its settlement counts unless that names it too.
+    What was closed beside it counts too: device time that its gateway heard of late, and an attempt of a lost gateway's
+    response, unless the settlement names that.
     """
-    listed = list(rows)
-    last = {row.settlement.reservation.response_id: row for row in listed}
+    last = {row.settlement.reservation.response_id: row for row in rows}
     for row in last.values():
-        whole = last.get(row.settlement.attempt_of)
-        named = {attempt.attempt for attempt in whole.settlement.attempts} if whole is not None else set()
-        if not named & {attempt.attempt for attempt in row.settlement.attempts}:
-            yield from _of(row)
+        whole = last.get(row.settlement.attempt_of, row)
+        if whole is row or row.settlement.source == policy_pb2.SETTLEMENT_SOURCE_OWNER or not _names(whole, row):
+            yield from _of(row, whole.settlement)
 
 
-def _of(row: policy_pb2.UsageRow) -> Iterator[Work]:
+def _names(whole: policy_pb2.UsageRow, part: policy_pb2.UsageRow) -> bool:
+    named = {attempt.attempt for attempt in whole.settlement.attempts}
+    return any(attempt.attempt in named for attempt in part.settlement.attempts)
+
+
+def _of(row: policy_pb2.UsageRow, whole: policy_pb2.SettleRequest) -> Iterator[Work]:
     settled = row.settlement
-    for number, attempt in enumerate(settled.attempts, start=1):
-        part: Part = "recompute" if number < len(settled.attempts) else _part(settled)
+    for place, attempt in enumerate(settled.attempts, start=1):
+        number = attempt.attempt or place
+        part: Part = "recompute" if number < len(whole.attempts) else _part(whole)
         for did in _replicas(attempt):
             if part == "useful" and settled.num_withheld_tokens:
                 yield from _shared(row, did, max(attempt.num_generated_tokens, 1))

@@ -167,6 +167,22 @@ def _attempt_usage(record: AttemptRecord) -> policy_pb2.AttemptUsage:
     return usage
 
 
+def late(
+    held: policy_pb2.Reservation, ack: outputs.Ack, route: routing_pb2.RouteResponse, ending: tuple[str, int]
+) -> policy_pb2.SettleRequest:
+    """Device time that was told of after the settlement, under an id of its own: it charges nothing.
+
+    ``ending`` is the response's reason, and a number among its late finals.
+    """
+    reason, number = ending
+    found = policy_pb2.SettleRequest(reservation=held, attempt_of=held.response_id, reason=reason)
+    found.reservation.response_id += f".{ack.attempt}.{number}"
+    found.source = policy_pb2.SETTLEMENT_SOURCE_OWNER
+    usage = found.attempts.add(attempt=ack.attempt, decision_id=route.decision_id, device_us=ack.late_device_us)
+    usage.replica.CopyFrom(route.replica)
+    return found
+
+
 def refusal_error(refusal: outputs.Refusal) -> HeadraceError:
     """The typed status of a response that was never created."""
     message = refusal.detail or REASONS[refusal.reason].meaning

@@ -46,7 +46,7 @@ class Session:
         self._routes: dict[int, routing_pb2.RouteResponse] = {}
         self._links: dict[int, WorkerLink] = {}
         self._queue: deque[ClientEvent | outputs.Refusal] = deque()
-        self._num_dropped = 0
+        self._num_dropped = self._num_late = 0
         self._is_feeding = self._is_slow = False
         self._awaited: asyncio.Future[None] | None = None
         self._after_settling: list[ClientEvent | outputs.Refusal] | None = None
@@ -334,6 +334,14 @@ class Session:
         self._links[output.attempt].acknowledge(
             self.response_id, output.attempt, traced=traced, num_settled=output.num_settled
         )
+        if output.late_device_us:
+            self._num_late += 1
+            reason = self._ending.reason if self._ending is not None else ""
+            late = messages.late(self._reservation, output, self._routes[output.attempt], (reason, self._num_late))
+            self._start(self._settle_late(late))
+
+    async def _settle_late(self, late: policy_pb2.SettleRequest) -> None:
+        await self._services.settler.settle(late)
 
 
 def _numbered(event: ClientEvent, number: int) -> ClientEvent:

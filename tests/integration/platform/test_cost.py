@@ -5,6 +5,8 @@ What the parts must be is computed here from the settlements that policy keeps, 
 
 import asyncio
 import json
+import os
+import signal
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -73,10 +75,10 @@ def run_every_ending(platform: Platform, acme: str) -> int:
     return 7
 
 
-async def settlements(platform: Platform) -> list[policy_pb2.SettleRequest]:
+async def settlements(platform: Platform, *, also_beside: bool = False) -> list[policy_pb2.SettleRequest]:
     async with Admin(StateDir(platform.state_dir)) as admin:
         rows = admin.stream(admin.stub.QueryUsage, policy_pb2.UsageQuery(), 30.0)
-        return [row.settlement async for row in rows if row.settlement.created]
+        return [row.settlement async for row in rows if row.settlement.created or also_beside]
 
 
 def parts_of(settled: policy_pb2.SettleRequest) -> dict[str, int]:
@@ -125,3 +127,34 @@ def test_a_mixed_run_sums_to_the_bill_to_the_microsecond(platform: Platform) -> 
     later = json.loads(platform.headrace("cost", "--by", "tenant", "--format", "json").stdout)
     assert sum(row["device_us"] for row in later["rows"]) == later["bill"]["device_us"]
     assert "of the bill" in platform.headrace("cost", "--tenant", "acme").stdout
+
+
+def test_device_time_that_was_told_of_after_the_settlement_is_no_idle_time(platform: Platform) -> None:
+    """The engine stands still while its client leaves: the gateway settles, and hears of the time when it goes on."""
+    (engine,) = platform.engine_pids()
+    with platform.client() as client:
+        gone = client.generate("scripted", [{"role": "user", "content": '["!rate(50)", "!repeat(500,y)"]'}])
+        for num_seen, _ in enumerate(gone):
+            if num_seen == 5:
+                break
+        os.kill(engine, signal.SIGSTOP)
+        try:
+            gone.__exit__()
+            wait_until(lambda: settled_as(platform, gone.response_id), "it is settled without its final")
+        finally:
+            os.kill(engine, signal.SIGCONT)
+    late = wait_until(lambda: settled_as(platform, f"{gone.response_id}.1.1"), "the rest is settled")
+    whole = settled_as(platform, gone.response_id)
+    assert whole is not None and (late.attempt_of, late.attempts[0].device_us > 0) == (gone.response_id, True)
+    assert whole.attempts[0].device_us == 0 and late.attempts[0].num_generated_tokens == 0
+    report = json.loads(platform.headrace("cost", "--tenant", "dev", "--format", "json").stdout)
+    cancelled = sum(row["device_us"] for row in report["rows"] if row["part"] == "cancelled")
+    kinds = [parts_of(one) for one in asyncio.run(settlements(platform))]
+    assert cancelled == sum(one.get("cancelled", 0) for one in kinds) + late.attempts[0].device_us
+    assert gone.response_id + "." not in platform.headrace("usage").stdout, "one row for each response"
+    wait_until(lambda: platform.headrace("audit").returncode == 0, "the books balance")
+
+
+def settled_as(platform: Platform, response_id: str) -> policy_pb2.SettleRequest | None:
+    found = {one.reservation.response_id: one for one in asyncio.run(settlements(platform, also_beside=True))}
+    return found.get(response_id)

@@ -170,5 +170,31 @@ def test_each_attempt_of_a_lost_gateways_response_is_in_the_bill_once() -> None:
     assert [work.part for work in works([first, second, owner])] == ["recompute", "useful"]
 
 
+@pytest.mark.parametrize(
+    ("whole", "parts"),
+    [
+        (_row(created=False, reason="disconnect"), ["cancelled", "cancelled"]),
+        (_row("CANCELLED", reason="client"), ["cancelled", "cancelled"]),
+        (_row(), ["useful", "useful"]),
+        (_row(attempts=2), ["recompute", "useful", "recompute"]),
+    ],
+)
+def test_device_time_that_was_told_of_late_goes_where_its_attempt_went(
+    whole: policy_pb2.UsageRow, parts: list[str]
+) -> None:
+    late = _row(created=False, reason=whole.settlement.reason)
+    late.settlement.reservation.response_id, late.settlement.attempt_of = "r1.1.1", "r1"
+    late.settlement.source = policy_pb2.SETTLEMENT_SOURCE_OWNER
+    del late.settlement.attempts[:]
+    late.settlement.attempts.add(attempt=1, device_us=70).replica.id = "w0"
+    done = list(works([late, whole]))
+    assert sorted(work.part for work in done) == sorted(parts)
+    assert [(work.part, work.busy_us) for work in done if work.busy_us == 70] == [
+        (parts[-1] if len(parts) == 2 else "recompute", 70)
+    ]
+    alone = list(works([late]))
+    assert [work.busy_us for work in alone] == [70], "its settlement lies outside of the range"
+
+
 def test_the_report_has_room_for_every_part() -> None:
     assert fleet_pb2.CostRow(part="idle", device_us=2**63).device_us == 2**63

@@ -160,11 +160,13 @@ class Cancel:
 class Ack:
     """The finals of this attempt are in the books: the worker may forget them.
 
-    A final that comes after the settlement is in no books: `num_settled` tokens of the attempt are all that are.
+    A final that comes after the settlement is in no books: `num_settled` tokens of the attempt are all that are, and
+    `late_device_us` of its replica's time have to be booked beside them.
     """
 
     attempt: int
     num_settled: int | None = None
+    late_device_us: int = 0
 
 
 ClientEvent = Created | Delta | ChoiceFinished | Terminal

@@ -117,10 +117,11 @@ def test_a_decision_that_comes_after_the_end_is_still_reported() -> None:
 
 def test_a_cancel_before_created_cancels_the_attempt_and_charges_nothing() -> None:  # decision 10
     drive = queued()
-    drive.feed(ClientGone("client"), Accepted(1), Tokens(1, 0, 1, "x", 1), ChoiceFinal(1, 0, "cancelled", "client", 1))
+    late = ChoiceFinal(1, 0, "cancelled", "client", 1, device_us=700)
+    drive.feed(ClientGone("client"), Accepted(1), Tokens(1, 0, 1, "x", 1), late)
     assert drive.refusal.reason == "client" and drive.of(Created) == []
     assert drive.of(Cancel) == [Cancel(1, -1, "client", None)]
-    assert drive.settlement.kind == "refused" and drive.of(Ack) == [Ack(1, num_settled=0)]
+    assert drive.settlement.kind == "refused" and drive.of(Ack) == [Ack(1, num_settled=0, late_device_us=700)]
 
 
 def test_a_gateway_that_stops_refuses_who_has_no_response_yet() -> None:
