@@ -11,6 +11,7 @@ from pathlib import Path
 from headrace_controlplane.forecast import ForecastUnavailable, LoadForecaster
 from headrace_sim.assembly import Options
 from headrace_sim.capacity import search_capacity
+from headrace_sim.compiled import is_compiled, run_compiled
 from headrace_sim.errors import SimulationError
 from headrace_sim.fleet import SimFleet, parse_fleet
 from headrace_sim.page import to_html
@@ -27,7 +28,14 @@ USAGE_ERROR = 2
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """0 for a run that ended (whatever it found), 2 for a file or flag that cannot be used."""
-    flags = _parser().parse_args(arguments)
+    words = sys.argv[1:] if arguments is None else list(arguments)
+    flags = _parser().parse_args(words)
+    if flags.compiled and not is_compiled():
+        try:
+            return run_compiled("headrace_sim", words)
+        except SimulationError as error:
+            print(f"headrace simulate: {error}", file=sys.stderr)
+            return USAGE_ERROR
     # Jobs come and go by the million and form no cycles: the collector would look through them in vain.
     gc.set_threshold(200_000, 50, 50)
     try:
@@ -107,6 +115,7 @@ def _parser() -> argparse.ArgumentParser:
     add("--thin", type=float, metavar="SHARE", help="keep this share of the arrivals")
     add("--model", metavar="M", help="of a trace: the model that its requests ask for")
     add("--max-output", type=int, metavar="N", help="of a trace: the output limit that its requests declare")
+    add("--compiled", action="store_true", help="compile what decides first (a minute, once): twice as fast, same run")
     add("--html", metavar="FILE", help="write a page with plots")
     add("--json", action="store_true", help="JSON instead of a table")
     return parser
