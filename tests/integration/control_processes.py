@@ -198,5 +198,5 @@ class Routes:
         answer = await self.stub.Route(routing_pb2.RouteRequest(**request), timeout=timeout_s)
         assert isinstance(answer, routing_pb2.RouteResponse)
         row = routing_pb2.AttemptOutcome(decision_id=answer.decision_id, response_id="r", outcome="completed")
-        await self.stub.Report(routing_pb2.ReportRequest(outcomes=[row]), timeout=5)
+        await self.stub.Report(routing_pb2.ReportRequest(outcomes=[row]), timeout=30)
         return answer

@@ -44,10 +44,10 @@ class Fleet:
         submit = worker_pb2.Submit(
             handle=1, response_id="r1", attempt=1, replica_epoch=epoch, prompt_ids=PACKED, max_output_tokens=2, n=1
         )
-        submit.queue_deadline_ms, submit.fair_key, submit.tenant_digest, submit.chain_root = 5000, "k", b"t", ROOT
+        submit.queue_deadline_ms, submit.fair_key, submit.tenant_digest, submit.chain_root = 60_000, "k", b"t", ROOT
         await attach.write(worker_pb2.Command(submit=submit))
         while True:
-            frame = await asyncio.wait_for(attach.read(), 10)
+            frame = await asyncio.wait_for(attach.read(), 30)
             assert not frame.refused
             if frame.finals:
                 break
@@ -101,7 +101,9 @@ async def test_routers_agree_on_who_is_warm_whatever_is_lost(fleet: Fleet) -> No
     warm = await fleet.predicts(0, NUM_TOKENS - 1, "w-1")
     assert f"holds {NUM_TOKENS} tokens" in warm.why
     await fleet.predicts(1, NUM_TOKENS - 1, "w-1")
-    assert {(await ask(fleet.routes(n))).replica.id for n in (0, 1) for _ in range(5)} == {"w-1"}
+    for number in (0, 1):  # asked of one replica at a time: a burst of picks would be spread over both
+        await fleet.hits_at("w-1", number, NUM_TOKENS - 1)
+        await fleet.hits_at("w-2", number, 0)
 
     with fleet.redis.client() as plain:
         plain.flushall()
@@ -109,7 +111,7 @@ async def test_routers_agree_on_who_is_warm_whatever_is_lost(fleet: Fleet) -> No
 
     # The router that writes w-2's pages dies; the other takes its lease when that ends, and follows what happens next.
     with fleet.redis.client() as plain:
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(30):
             while not (leases := list(plain.scan_iter(match="*:l:w-2"))):  # noqa: ASYNC110  Redis tells nobody
                 await asyncio.sleep(0.05)
         owner = bytes(plain.get(leases[0]) or b"").decode()
@@ -119,13 +121,13 @@ async def test_routers_agree_on_who_is_warm_whatever_is_lost(fleet: Fleet) -> No
     await fleet.warm("w-2", (await epoch_of(fleet, "w-2")))
     await fleet.hits_at("w-2", 1 - writer, NUM_TOKENS - 1)
 
-    flushed = await fleet.engine("w-1").FlushCache(worker_pb2.FlushCacheRequest(), timeout=5)
+    flushed = await fleet.engine("w-1").FlushCache(worker_pb2.FlushCacheRequest(), timeout=30)
 
     async def emptied() -> bool:
         answer = await ask(fleet.routes(1 - writer), excluded=["w-2"])
         return answer.replica.epoch == flushed.epoch and not answer.num_predicted_hit_tokens
 
-    await eventually(emptied, limit_s=5)
+    await eventually(emptied)
     await fleet.predicts(1 - writer, NUM_TOKENS - 1, "w-2")
 
 
@@ -134,13 +136,13 @@ async def test_decisions_go_on_while_redis_stands_still_or_is_gone(fleet: Fleet)
     await fleet.predicts(0, NUM_TOKENS - 1, "w-1")
     os.kill(fleet.redis.pid, signal.SIGSTOP)
     try:
-        picks = [await ask(fleet.routes(0), timeout_s=1) for _ in range(20)]
+        picks = [await ask(fleet.routes(0), timeout_s=10) for _ in range(20)]
     finally:
         os.kill(fleet.redis.pid, signal.SIGCONT)
     assert picks[-1].num_predicted_hit_tokens == 0
     await fleet.predicts(0, NUM_TOKENS - 1, "w-1")
     fleet.redis.stop()
-    assert all([(await ask(fleet.routes(0), timeout_s=1)).replica.id for _ in range(20)])
+    assert all([(await ask(fleet.routes(0), timeout_s=10)).replica.id for _ in range(20)])
     fleet.redis.start()
     await fleet.predicts(0, NUM_TOKENS - 1, "w-1")
 
@@ -151,5 +153,5 @@ async def test_decisions_go_on_while_redis_stands_still_or_is_gone(fleet: Fleet)
 
 
 async def epoch_of(fleet: Fleet, replica_id: str) -> str:
-    described = await fleet.engine(replica_id).Describe(worker_pb2.DescribeRequest(), timeout=5)
+    described = await fleet.engine(replica_id).Describe(worker_pb2.DescribeRequest(), timeout=30)
     return str(described.replica.epoch)

@@ -31,7 +31,7 @@ def section(**pool: Any) -> snapshot_pb2.RouterSection:
     )
 
 
-async def until(condition: Callable[[], Any], limit_s: float = 10.0) -> None:
+async def until(condition: Callable[[], Any], limit_s: float = 30.0) -> None:
     """Lets everything run until the condition holds; fails if it does not in time."""
     deadline = time.monotonic() + limit_s
     while not condition():
