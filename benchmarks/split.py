@@ -1,18 +1,23 @@
 """`make bench-split`: what splitting costs and whether it changes anything, on two workers of this machine.
 
-identity     100 random prompts, answered whole and split by the same decode replica
-transports   production's pull of a cached prompt, beside a plain copy of as many bytes
-break-even   the router's shortest prompt worth moving, beside where the measured lines cross
+transports   production's pull of pages that are ready, beside a plain copy of as many bytes
 replay       production's scheduler with an H100's step times
+break-even   the router's shortest prompt worth moving, beside where measured delay and measured transfer cross
+identity     100 random prompts, answered whole and split by the same decode replica
+
+Each side of a copy reads and writes as many pages of memory, all of them touched before; the two take turns, and the
+best of each counts.
 """
 
+import argparse
 import asyncio
 import random
 import tempfile
+from collections.abc import Awaitable, Callable
 from pathlib import Path
-from statistics import median
 
 from benchmarks import report, split_break_even, split_replay
+from benchmarks.engine_programs import CACHE
 from benchmarks.report import Figure
 from benchmarks.split_workers import (
     Decoder,
@@ -22,16 +27,26 @@ from benchmarks.split_workers import (
     memcpy_s,
     random_prompt,
     running,
-    shape_of,
     standing_source,
 )
+from headrace_worker.allocator import keep_freed_memory
+from headrace_worker.transfer.shape import KvShape
 
 SOURCE = "smollm2-135m-instruct"
-SHAPE = shape_of(30, 3, 64, "float32")
+# Its KV.
+SHAPE = KvShape(30, 3, 64, "float32", 16)
 NUM_PROMPTS, NUM_OUT, NUM_AT_ONCE = 100, 8, 10
-PULL_TOKENS, NUM_PULLS, NUM_ROUNDS = 1920, 5, 3
-SHORT_PULLS = (32, 128, 512)
+PULL_TOKENS, NUM_PULLS, NUM_ROUNDS = 1920, 5, 5
 FLAGS = ("--source", SOURCE, "--deterministic", "true", "--threads", "1", "--kv-bytes", str(512 * 1024**2))
+
+
+async def identity(directory: Path) -> list[Figure]:
+    async with (
+        running(directory / "p", "prefill", "--state-dir", str(CACHE), *FLAGS) as prefill,
+        running(directory / "d", "decode", "--state-dir", str(CACHE), *FLAGS) as decode,
+    ):
+        num_same = await identical_answers(prefill, decode)
+    return [Figure(f"identical answers of {NUM_PROMPTS}", num_same, NUM_PROMPTS, "exactly", "served whole")]
 
 
 async def identical_answers(prefill: Running, decode: Running) -> int:
@@ -47,30 +62,19 @@ async def identical_answers(prefill: Running, decode: Running) -> int:
     return num_same
 
 
-async def best_pull_s(puller: Puller, prompt: list[int]) -> float:
-    return min([await puller.pull(prompt) for _ in range(NUM_PULLS)])
-
-
-async def transports() -> tuple[list[Figure], split_break_even.TransferLine]:
-    """Pulls of pages that are ready: what production's two sides and the way between them take, without an engine."""
-    num_pages = PULL_TOKENS // 16
-    async with standing_source(num_pages) as source:
-        chance = random.Random(4)
-        prompt = random_prompt(chance, PULL_TOKENS)
+async def transports(_directory: Path) -> list[Figure]:
+    """What production's two sides and the way between them take, without an engine."""
+    num_pages = PULL_TOKENS // SHAPE.page_tokens
+    async with standing_source(num_pages, SHAPE) as source:
+        prompt = random_prompt(random.Random(4), PULL_TOKENS)
         inline, shared = (Puller(source, name, num_pages, SHAPE) for name in ("grpc", "shared_memory"))
         num_bytes = inline.num_bytes(prompt)
         inline_s = shared_s = raw_s = copy_s = float("inf")
         for _ in range(NUM_ROUNDS):
+            raw_s = min(raw_s, await asyncio.to_thread(loopback_s, num_bytes, NUM_PULLS))
             inline_s = min(inline_s, await best_pull_s(inline, prompt))
-            raw_s = min(raw_s, await asyncio.to_thread(loopback_s, num_bytes))
+            copy_s = min(copy_s, memcpy_s(num_bytes, NUM_PULLS))
             shared_s = min(shared_s, await best_pull_s(shared, prompt))
-            copy_s = min(copy_s, memcpy_s(num_bytes))
-        points = [(PULL_TOKENS, inline_s)]
-        for num_tokens in SHORT_PULLS:
-            short = random_prompt(chance, num_tokens)
-            points.append((num_tokens, median([await inline.pull(short) for _ in range(NUM_PULLS)])))
-        rate = inline.pulls.rate
-        line = split_break_even.TransferLine(tuple(points), rate.bytes_per_s, rate.latency_s)
         await inline.pulls.close()
         await shared.pulls.close()
     gib = num_bytes / 2**30
@@ -79,37 +83,57 @@ async def transports() -> tuple[list[Figure], split_break_even.TransferLine]:
     return [
         Figure("gRPC pull / raw loopback copy", raw_s / inline_s, 0.4, "at least", rates),
         Figure("shared memory pull / memcpy", copy_s / shared_s, 0.6, "at least", shared_rates),
-    ], line
+    ]
 
 
-def replay() -> Figure:
+async def best_pull_s(puller: Puller, prompt: list[int]) -> float:
+    return min([await puller.pull(prompt) for _ in range(NUM_PULLS)])
+
+
+async def replay(_directory: Path) -> list[Figure]:
     whole, apart = split_replay.p99(split_replay.one_pool()), split_replay.p99(split_replay.split())
     baseline = f"two whole H100 replicas: {whole * 1000:.1f} ms; split: {apart * 1000:.1f} ms"
-    return Figure("p99 gap between tokens, split / one pool of as many GPUs", apart / whole, 0.6, "at most", baseline)
+    return [Figure("p99 gap between tokens, split / one pool of as many GPUs", apart / whole, 0.6, "at most", baseline)]
 
 
-async def measure(directory: Path) -> list[Figure]:
-    rates, line = await transports()
-    figures = [*rates, replay()]
-    for one in figures:
-        print(f"{one.figure}: {one.measured:.3g} ({one.baseline})", flush=True)
-    async with (
-        running(directory / "p", "prefill", *FLAGS) as prefill,
-        running(directory / "d", "decode", *FLAGS) as decode,
-    ):
-        num_same = await identical_answers(prefill, decode)
-    figures.append(Figure(f"identical answers of {NUM_PROMPTS}", num_same, NUM_PROMPTS, "exactly", "served whole"))
-    measured, routers = split_break_even.break_even(SOURCE, directory / "models", line)
-    baseline = f"router {routers:.1f}, measured {measured:.1f} tokens"
-    error = abs(routers / measured - 1)
-    figures.append(Figure("break-even length, |router / measured - 1|", error, 0.25, "at most", baseline))
+async def break_even(directory: Path) -> list[Figure]:
+    found = await split_break_even.break_even(directory)
+    print(f"delay against transfer by length: {found.detail}", flush=True)
+    name = "break-even length, |router / measured - 1|"
+    if found.measured is None or found.routers is None:
+        reason = f"no crossing: router {found.routers}, measured {found.measured}; {found.detail}"
+        return [Figure(name, None, 0.25, "at most", reason=reason)]
+    baseline = f"router {found.routers}, measured {found.measured:.0f} tokens"
+    return [Figure(name, abs(found.routers / found.measured - 1), 0.25, "at most", baseline)]
+
+
+PARTS: dict[str, Callable[[Path], Awaitable[list[Figure]]]] = {
+    "transports": transports,
+    "replay": replay,
+    "break-even": break_even,
+    "identity": identity,
+}
+
+
+async def measure(names: list[str], directory: Path) -> list[Figure]:
+    figures = []
+    for name in names:
+        (directory / name).mkdir()
+        for figure in await PARTS[name](directory / name):
+            print(f"{figure.figure}: {figure.measured} ({figure.reason or figure.baseline})", flush=True)
+            figures.append(figure)
     return figures
 
 
 def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--only", choices=PARTS, help="one part, nothing written")
+    only = parser.parse_args().only
+    keep_freed_memory()
     with tempfile.TemporaryDirectory() as directory:
-        figures = asyncio.run(measure(Path(directory)))
-    report.write("split", figures)
+        figures = asyncio.run(measure([only] if only else list(PARTS), Path(directory)))
+    if not only:
+        report.write("split", figures)
 
 
 if __name__ == "__main__":

@@ -1,95 +1,111 @@
-"""The shortest prompt worth moving: where the measured delay of a stream crosses the measured time to move KV, and what
-the router makes of the coefficients and rates that replicas publish.
+"""The shortest prompt worth moving: where the measured delay of streams crosses the measured time to move KV, beside
+what the router makes of the coefficients and rates that replicas publish.
 
-One engine is stepped by hand: while streams decode, a prompt is computed beside them, and each step's time beyond that
-of a step without prompt is what every stream loses.
+Delay: while streams decode at a worker, a prompt is computed beside them; what their tokens come later, added up.
+Move: production's pull of as many pages, that are ready, from another process.
 """
 
+import asyncio
 import random
-import time
 from collections.abc import Sequence
+from itertools import pairwise
 from pathlib import Path
 from statistics import median
 from typing import NamedTuple
 
-from benchmarks.engine_driver import Drive, OwnModel
-from headrace_router.pairing import Link, interference_s
+from benchmarks import split_model
+from benchmarks.split_workers import Answer, Decoder, Puller, Running, random_prompt, running, standing_source
+from headrace_router.pairing import Link, break_even_tokens
 from headrace_router.prediction import StepCost
 from headrace_router.scoring import View
 
-NUM_STREAMS = 2
-LENGTHS = (32, 64, 128, 256)
-NUM_ROUNDS = 5
-NUM_PLAIN_STEPS = 12
+NUM_STREAMS = 1
+LENGTHS = (32, 64, 128, 192, 256, 384, 512)
+NUM_ROUNDS, NUM_PULLS = 12, 15
+NUM_PLAIN, NUM_AFTER = 16, 3
+FLAGS = ("--engine", "torch", "--threads", "1", "--num-pages", "1024", "--max-running", "8")
+Points = list[tuple[int, float]]
 
 
-class TransferLine(NamedTuple):
-    """Measured transfers (prompt tokens, seconds), and what the replica made of them for the router."""
+class BreakEven(NamedTuple):
+    """Prompt tokens, as measured and as the router would say; None where the lengths that were tried have none."""
 
-    points: tuple[tuple[int, float], ...]
-    bytes_per_s: float
-    latency_s: float
-
-
-class _Line(NamedTuple):
-    start_s: float
-    per_token_s: float
+    measured: float | None
+    routers: int | None
+    detail: str
 
 
-def break_even(source: str, state_dir: Path, transfers: TransferLine) -> tuple[float, float]:
-    """Prompt tokens: as measured, and as the router would say, neither rounded nor held above two pages."""
-    delays, coefficients = _delays(source, state_dir)
-    delay, move = _fit(delays), _fit(transfers.points)
-    measured = _crossing(delay, move)
-    view = View(
-        id="d",
-        epoch="e",
-        model="m",
-        revision="1",
-        role="decode",
-        num_running=NUM_STREAMS,
-        cost=StepCost.of(coefficients),
+async def break_even(directory: Path) -> BreakEven:
+    source = split_model.write(directory / "small")
+    async with running(directory / "worker", "decode", "--source", str(source), *FLAGS) as worker:
+        delays = await _delays(worker)
+        coefficients = dict((await worker.told("step_model")).step_model.coefficients)
+        kv_bytes = worker.described.kv_bytes_per_token
+    moves, link = await _moves(kv_bytes)
+    cost = StepCost.of(coefficients)
+    busy = View(id="d", epoch="e", model="m", revision="1", role="decode", num_running=NUM_STREAMS, cost=cost)
+    detail = ", ".join(
+        f"{length}: {delay * 1000:.2f} against {move * 1000:.2f} ms"
+        for (length, delay), (_, move) in zip(delays, moves, strict=True)
     )
-    link = Link(46_080, 1, transfers.bytes_per_s, transfers.latency_s)
-    theirs = _fit([(num, interference_s(view, num, 0)) for num in LENGTHS])
-    moves = _fit([(num, link.transfer_s(num)) for num in LENGTHS])
-    return measured, _crossing(theirs, moves)
+    return BreakEven(_crossing(delays, moves), break_even_tokens(busy, link), detail)
 
 
-def _delays(source: str, state_dir: Path) -> tuple[list[tuple[int, float]], dict[str, float]]:
-    """Delay of all streams together by prompt length, and the step coefficients that the engine has learnt."""
-    model = OwnModel(source, state_dir)
-    drive = model.start(max_chunk_tokens=512)
-    chance = random.Random(9)
-    for _ in range(NUM_STREAMS):
-        drive.submit(model.random_prompt(chance, 16), 1500)
-    measured: dict[int, list[float]] = {length: [] for length in LENGTHS}
+async def _delays(worker: Running) -> Points:
+    """Of all streams together, by the length of the prompt."""
+    decoder, chance = Decoder(worker), random.Random(9)
+    found: dict[int, list[float]] = {length: [] for length in LENGTHS}
     for _ in range(NUM_ROUNDS):
-        for length in LENGTHS:
-            plain_s = median([_step_s(drive) for _ in range(NUM_PLAIN_STEPS)])
-            handle = drive.submit(model.random_prompt(chance, length), 1)
-            beyond_s = 0.0
-            while not drive.times[handle]:
-                beyond_s += _step_s(drive) - plain_s
-            measured[length].append(NUM_STREAMS * beyond_s)
-    coefficients = drive.engine.step_model.to_mapping()
-    return [(length, median(values)) for length, values in measured.items()], coefficients
+        streams = [decoder.stream(_prompt(chance, 16), 2000) for _ in range(NUM_STREAMS)]
+        for length in chance.sample(LENGTHS, len(LENGTHS)):
+            await _tokens_from_now(streams, NUM_PLAIN)
+            begun = [len(stream.times_s) - 1 for stream in streams]
+            await decoder.answer(_prompt(chance, length), 1, None)
+            await _tokens_from_now(streams, NUM_AFTER)
+            found[length].append(sum(_late_s(stream, at) for stream, at in zip(streams, begun, strict=True)))
+        await decoder.end(*streams)
+    await decoder.close()
+    return [(length, median(values)) for length, values in found.items()]
 
 
-def _step_s(drive: Drive) -> float:
-    started_s = time.perf_counter()
-    drive.step()
-    return time.perf_counter() - started_s
+async def _tokens_from_now(streams: Sequence[Answer], num_tokens: int) -> None:
+    wanted = [len(stream.times_s) + num_tokens for stream in streams]
+    while any(len(stream.times_s) < num for stream, num in zip(streams, wanted, strict=True)):
+        assert not any(stream.over.is_set() for stream in streams), "a stream ended too soon"
+        await asyncio.sleep(0.001)
 
 
-def _fit(points: Sequence[tuple[int, float]]) -> _Line:
-    """Least squares."""
-    num = len(points)
-    mean_x, mean_y = sum(x for x, _ in points) / num, sum(y for _, y in points) / num
-    spread = sum((x - mean_x) ** 2 for x, _ in points)
-    slope = sum((x - mean_x) * (y - mean_y) for x, y in points) / spread
-    return _Line(mean_y - slope * mean_x, slope)
+def _late_s(stream: Answer, begun: int) -> float:
+    """Beyond what the tokens since number `begun` would have taken at the pace of those before."""
+    gaps_s = [after - before for before, after in pairwise(stream.times_s)]
+    plain_s = median(gaps_s[max(0, begun - NUM_PLAIN) : begun])
+    return sum(gap_s - plain_s for gap_s in gaps_s[begun:])
 
 
-def _crossing(rising: _Line, move: _Line) -> float:
-    return (move.start_s - rising.start_s) / (rising.per_token_s - move.per_token_s)
+async def _moves(kv_bytes_per_token: int) -> tuple[Points, Link]:
+    """By length, and what a replica that pulled them would publish."""
+    num_pages = LENGTHS[-1] // split_model.SHAPE.page_tokens
+    chance, found = random.Random(4), {length: list[float]() for length in LENGTHS}
+    async with standing_source(num_pages, split_model.SHAPE) as source:
+        puller = Puller(source, "grpc", num_pages, split_model.SHAPE)
+        await puller.pull(_prompt(chance, LENGTHS[-1]))
+        for _ in range(NUM_PULLS):
+            for length in LENGTHS:
+                found[length].append(await puller.pull(_prompt(chance, length)))
+        rate = puller.pulls.rate
+        await puller.pulls.close()
+    link = Link(kv_bytes_per_token, split_model.SHAPE.page_tokens, rate.bytes_per_s, rate.latency_s)
+    return [(length, median(values)) for length, values in found.items()], link
+
+
+def _prompt(chance: random.Random, num_tokens: int) -> list[int]:
+    return random_prompt(chance, num_tokens, range(3, split_model.VOCAB_SIZE))
+
+
+def _crossing(delays: Points, moves: Points) -> float | None:
+    """The first length from which the delay is more, between two that were tried."""
+    ahead = [(length, delay - move) for (length, delay), (_, move) in zip(delays, moves, strict=True)]
+    for (before, low), (after, high) in pairwise(ahead):
+        if low <= 0 < high:
+            return before + (after - before) * -low / (high - low)
+    return None

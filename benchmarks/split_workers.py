@@ -11,7 +11,7 @@ import sys
 import time
 from array import array
 from collections.abc import AsyncIterator, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from multiprocessing import get_context
 from pathlib import Path
 from types import SimpleNamespace
@@ -23,8 +23,8 @@ from headrace.v1 import response_pb2, worker_pb2, worker_pb2_grpc
 from headrace_gateway.upstreams.worker_link import WorkerLink
 from headrace_kit import channels
 from headrace_worker.kv_pulls import Pulls
-from headrace_worker.kv_servicer import to_shape
 from headrace_worker.messages import Received
+from headrace_worker.page_groups import CHANNEL_OPTIONS
 from headrace_worker.scheduling.events import PagesWanted
 from headrace_worker.transfer.image import PageImage
 from headrace_worker.transfer.pages import PoolImages
@@ -49,6 +49,17 @@ class Running:
         epoch = self.described.replica.epoch
         return response_pb2.ReplicaRef(id=self.described.replica.id, epoch=epoch, endpoint=self.grpc)
 
+    async def told(self, kind: str) -> worker_pb2.WatchEvent:
+        """The first event of this kind that the replica tells to who begins to watch it."""
+        stub: Any = worker_pb2_grpc.EngineStub(self.channel)
+        watch = stub.Watch(worker_pb2.WatchRequest(router_id="bench"))
+        async for event in watch:
+            if event.WhichOneof("event") == kind:
+                watch.cancel()
+                found: worker_pb2.WatchEvent = event
+                return found
+        raise AssertionError("the watch ended")
+
 
 @contextlib.asynccontextmanager
 async def running(directory: Path, role: str, *flags: str) -> AsyncIterator[Running]:
@@ -63,9 +74,11 @@ async def running(directory: Path, role: str, *flags: str) -> AsyncIterator[Runn
         target = json.loads(announce.read_text())["grpc"]
         channel = channels.connect(target, token=TOKEN)
         stub: Any = worker_pb2_grpc.EngineStub(channel)
-        async for event in stub.Watch(worker_pb2.WatchRequest(router_id="bench")):
+        watch = stub.Watch(worker_pb2.WatchRequest(router_id="bench"))
+        async for event in watch:
             if event.state == worker_pb2.REPLICA_STATE_READY:
                 break
+        watch.cancel()
         described = await stub.Describe(worker_pb2.DescribeRequest(), timeout=10.0)
         yield Running(target, described, channel)
         await channel.close()
@@ -79,15 +92,15 @@ def _start(directory: Path, role: str, *flags: str) -> subprocess.Popen[bytes]:
     token = directory / "token"
     token.write_text(TOKEN)
     command = [sys.executable, "-m", "headrace_worker", "--service-token-file", str(token), "--role", role]
-    command += ["--state-dir", str(directory.parent / "models"), "--announce", str(directory / "announce.json")]
+    command += ["--state-dir", str(directory / "state"), "--announce", str(directory / "announce.json")]
     with (directory / "log").open("wb") as output:
         return subprocess.Popen([*command, *flags], stdout=output, stderr=output)
 
 
 @contextlib.asynccontextmanager
-async def standing_source(num_pages: int) -> AsyncIterator[Running]:
+async def standing_source(num_pages: int, shape: KvShape) -> AsyncIterator[Running]:
     """Hand-offs of pages that are always ready, from a process of their own."""
-    command = (sys.executable, "-m", "benchmarks.split_source", str(num_pages))
+    command = (sys.executable, "-m", "benchmarks.split_source", str(num_pages), json.dumps(asdict(shape)))
     process = await asyncio.create_subprocess_exec(*command, stdout=subprocess.PIPE)
     try:
         assert process.stdout is not None
@@ -99,11 +112,13 @@ async def standing_source(num_pages: int) -> AsyncIterator[Running]:
         await process.wait()
 
 
-class _Answer:
-    """What one Submit brought."""
+class Answer:
+    """What one Submit brought, and when each token came."""
 
-    def __init__(self) -> None:
+    def __init__(self, response_id: str) -> None:
+        self.response_id = response_id
         self.ids: list[int] = []
+        self.times_s: list[float] = []
         self.over = asyncio.Event()
         self.fault = ""
 
@@ -123,6 +138,7 @@ class _Answer:
 
     def on_tokens(self, choice: int, token_ids: Sequence[int], logprobs: Any) -> None:
         self.ids.extend(token_ids)
+        self.times_s.extend([time.perf_counter()] * len(token_ids))
 
 
 class Decoder:
@@ -141,10 +157,11 @@ class Decoder:
         assert not answer.fault, answer.fault
         return answer.ids
 
-    async def _try(self, prompt: list[int], num_out: int, prefill: Running | None) -> _Answer:
-        number, answer = next(_numbers), _Answer()
+    def stream(self, prompt: list[int], num_out: int, prefill: Running | None = None) -> Answer:
+        """An answer that has only begun."""
+        answer = Answer(f"r{next(_numbers)}")
         submit = worker_pb2.Submit(
-            response_id=f"r{number}",
+            response_id=answer.response_id,
             attempt=1,
             replica_epoch=self._worker.described.replica.epoch,
             prompt_ids=array("I", prompt).tobytes(),
@@ -155,8 +172,19 @@ class Decoder:
             prefill=None if prefill is None else prefill.ref,
         )
         self._link.submit(submit, answer)
+        return answer
+
+    async def _try(self, prompt: list[int], num_out: int, prefill: Running | None) -> Answer:
+        answer = self.stream(prompt, num_out, prefill)
         await asyncio.wait_for(answer.over.wait(), 300)
         return answer
+
+    async def end(self, *answers: Answer) -> None:
+        """Cancels answers and waits for their ends."""
+        for answer in answers:
+            self._link.cancel(worker_pb2.Cancel(response_id=answer.response_id, attempt=1, choice=-1, reason="client"))
+        for answer in answers:
+            await asyncio.wait_for(answer.over.wait(), 300)
 
     async def close(self) -> None:
         self._reading.cancel()
@@ -181,7 +209,7 @@ class Puller:
         )
         self._done: dict[int, asyncio.Future[bool]] = {}
         sources: Any = SimpleNamespace(images=self.images)
-        connect = lambda target: channels.connect(target, token=TOKEN)  # noqa: E731
+        connect = lambda target: channels.connect(target, token=TOKEN, options=tuple(CHANNEL_OPTIONS.items()))  # noqa: E731
         self.pulls = Pulls(replica, sources, self._hear, connect)
 
     async def pull(self, prompt: list[int]) -> float:
@@ -197,7 +225,7 @@ class Puller:
         )
         self._done[handle] = asyncio.get_running_loop().create_future()
         started_s = time.perf_counter()
-        attempt: Any = SimpleNamespace(submit=submit)
+        attempt: Any = SimpleNamespace(submit=submit, prefill_device_us=0)
         self.pulls.begin(PagesWanted(handle, submit.response_id, 1, 0, pages, len(prompt)), attempt)
         assert await asyncio.wait_for(self._done[handle], 600), "the pull failed"
         return time.perf_counter() - started_s
@@ -211,31 +239,23 @@ class Puller:
             future.set_result(isinstance(command, Received))
 
 
-def shape_of(num_layers: int, num_kv_heads: int, head_dim: int, dtype: str) -> KvShape:
-    return to_shape(
-        worker_pb2.KvLayout(
-            num_layers=num_layers, num_kv_heads=num_kv_heads, head_dim=head_dim, dtype=dtype, page_tokens=PAGE_TOKENS
-        )
-    )
-
-
-def random_prompt(chance: random.Random, num_tokens: int) -> list[int]:
-    return [chance.randrange(17, 49_151) for _ in range(num_tokens)]
+def random_prompt(chance: random.Random, num_tokens: int, ids: range = range(17, 49_151)) -> list[int]:
+    return [chance.choice(ids) for _ in range(num_tokens)]
 
 
 def _send(port: int, num_bytes: int, num_times: int) -> None:
-    data = memoryview(bytes(4 * 1024 * 1024))
+    data, most = memoryview(bytes(range(256)) * (num_bytes // 256 + 1)), 4 * 1024 * 1024
     with socket.create_connection(("127.0.0.1", port)) as sock:
         for _ in range(num_times):
             assert sock.recv(1)
-            left = num_bytes
-            while left:
-                left -= sock.send(data[: min(left, len(data))])
+            at = 0
+            while at < num_bytes:
+                at += sock.send(data[at : min(num_bytes, at + most)])
 
 
 def loopback_s(num_bytes: int, num_times: int = 5) -> float:
-    """Best time to copy so many bytes from another process over TCP on loopback into one buffer."""
-    target = memoryview(bytearray(num_bytes))
+    """Best time to copy so many bytes from another process over TCP on loopback; both buffers were written before."""
+    target = memoryview(bytearray(b"1") * num_bytes)
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
         sender = get_context("spawn").Process(target=_send, args=(port, num_bytes, num_times))
