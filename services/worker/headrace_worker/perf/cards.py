@@ -14,6 +14,7 @@ Multiprocessor counts and clocks come from the same documents' architecture tabl
 
 import math
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 from headrace_worker.perf.errors import PerfError, UnknownNameError
 
@@ -39,11 +40,14 @@ class Card:
 
     def peak_flops(self, compute: str) -> float:
         """FLOP/s of `compute`, or of the next wider arithmetic the card has."""
+        return self._peaks[compute]
+
+    @cached_property
+    def _peaks(self) -> dict[str, float]:
         table = dict(self.flops)
-        for arithmetic in {"fp8": ("fp8", "fp16", "fp32"), "fp16": ("fp16", "fp32"), "fp32": ("fp32",)}[compute]:
-            if arithmetic in table:
-                return table[arithmetic]
-        raise AssertionError(f"card {self.name} declares no fp32 rate")
+        assert "fp32" in table, f"card {self.name} declares no fp32 rate"
+        fp16 = table.get("fp16", table["fp32"])
+        return {"fp8": table.get("fp8", fp16), "fp16": fp16, "fp32": table["fp32"]}
 
     def has(self, compute: str) -> bool:
         """Whether the tensor cores do `compute` themselves."""

@@ -63,25 +63,19 @@ class Composer:
         Of several plans in flight each takes its share, so that none waits for all the others' tokens.
         """
         refused: list[Group] = []
+        works = draft.works
         share = -(-len(self._running.decoding) // self._depth)
         for sequence, group in self._running.decoding.items():
-            if len(draft.works) >= share:
+            if len(works) >= share:
                 break
-            num_in_flight = sequence.num_in_flight
-            if num_in_flight > self._max_in_flight:
-                continue
-            # The length ends a sequence without looking at its tokens: nothing is planned past it.
-            if num_in_flight and len(sequence.output_ids) + num_in_flight >= group.request.max_output:
-                continue
-            # What a grammar or a penalty makes of the token in flight is known only when that is on the host.
-            if num_in_flight and group.looks_back:
+            if sequence.num_in_flight and self._must_wait(sequence, group):
                 continue
             try:
                 work = self._decode(sequence, group)
             except PoolExhausted:
                 refused.append(group)
                 continue
-            draft.works.append(work)
+            works.append(work)
             draft.num_decode_tokens += len(work.row.token_ids)
             draft.context_tokens += sequence.num_computed
             gap_s = group.request.inter_token_s
@@ -89,6 +83,17 @@ class Composer:
                 draft.least_gap_s = gap_s
         for group in refused:
             self._fail(group, draft, now)
+
+    def _must_wait(self, sequence: Sequence, group: Group) -> bool:
+        """Whether what is in flight for a choice must be known before its next row can be planned."""
+        num_in_flight = sequence.num_in_flight
+        if num_in_flight > self._max_in_flight:
+            return True
+        # The length ends a sequence without looking at its tokens: nothing is planned past it.
+        if len(sequence.output_ids) + num_in_flight >= group.request.max_output:
+            return True
+        # What a grammar or a penalty makes of the token in flight is known only when that is on the host.
+        return group.looks_back
 
     def add_prefill(self, draft: StepDraft, group: Group, budget: int, now: float) -> int:
         """The next chunk of a prompt, at most `budget` tokens; returns how many it took (0: in flight, or failed).
@@ -159,6 +164,8 @@ class Composer:
         if placeholder:
             assert start == num_known, f"handle {sequence.handle} has unplanned tokens before the one on the device"
             stop, token_ids = start + 1, _ON_DEVICE
+        elif start == num_known - 1 and num_output:
+            stop, token_ids = num_known, (sequence.output_ids[-1],)
         elif start < num_known:
             stop, token_ids = num_known, tuple(sequence.output_ids[start - group.num_prompt :])
         else:

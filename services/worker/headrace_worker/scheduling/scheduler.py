@@ -99,8 +99,8 @@ class Scheduler:
             self._add_prefills(draft, now)
         if not draft.works:
             return None
-        for work in draft.works:
-            work.group.announced = True
+        for group in draft.admitted:
+            group.announced = bool(group.live)
         step, self._next_step = self._next_step, self._next_step + 1
         self._in_flight.append((step, tuple(draft.works)))
         return draft.plan(step, self.running.take_released(), self.hand_offs.take_imports())
