@@ -53,13 +53,16 @@ def _prefill(bench: Bench, length: int) -> None:
 
 def main() -> None:
     bench = Bench("attention")
-    cells = [(2, 40)] if bench.smoke else [(1, 1024), (1, 8192), (8, 8192), (32, 8192), (64, 1024), (64, 8192)]
+    cells = [(2, 40)] if bench.smoke else [(32, 8192), (64, 8192), (64, 1024), (1, 8192), (1, 1024), (8, 8192)]
     for sequences, length in cells:
-        _decode(bench, sequences, length, bench.dtype)
-    if not bench.smoke and torch.cuda.get_device_capability() >= (8, 9):
-        _decode(bench, 64, 8192, torch.float8_e4m3fn)
+        with bench.part(f"decode of {sequences} at {length}"):
+            _decode(bench, sequences, length, bench.dtype)
     for length in (40,) if bench.smoke else (2048, 8192):
-        _prefill(bench, length)
+        with bench.part(f"prefill of {length}"):
+            _prefill(bench, length)
+    if not bench.smoke and torch.cuda.get_device_capability() >= (8, 9):
+        with bench.part("decode of 64 at 8192, fp8"):
+            _decode(bench, 64, 8192, torch.float8_e4m3fn)
 
 
 if __name__ == "__main__":

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import statistics
 import sys
 import time
-from collections.abc import Callable
+import traceback
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -45,7 +48,7 @@ class Bench:
         self.smoke = "--smoke" in sys.argv
         self.device = torch.device("cpu" if self.smoke else "cuda")
         self.dtype = torch.float32 if self.smoke else torch.bfloat16
-        self.out = Path(os.environ.get("OUT", "benchmarks/results/gpu"))
+        self.out = Path(os.environ.get("OUT", "benchmarks/results")) / "gpu"
         self.section = section
         self.rows: list[Row] = []
         self._flush = None if self.smoke else torch.empty(_FLUSHED_BYTES, dtype=torch.uint8, device=self.device)
@@ -62,18 +65,30 @@ class Bench:
         path.with_suffix(".new").write_text(json.dumps(content, indent=1) + "\n")
         path.with_suffix(".new").replace(path)
 
-    def seconds(self, run: Callable[[], object], times: int = 20, cold: bool = True) -> float:
-        """Median on the device; `cold` empties its cache before each."""
-        if self.smoke:
-            started = time.perf_counter()
-            run()
-            return time.perf_counter() - started
+    @contextmanager
+    def part(self, name: str) -> Iterator[None]:
+        """What goes wrong in it is a row, and the section goes on: a card may be there only once. Not in smoke mode."""
+        try:
+            yield
+        except Exception as error:
+            if self.smoke:
+                raise
+            traceback.print_exc()
+            words = str(error).strip().splitlines() or [""]
+            self.add(Row(name, None, "", note=f"{type(error).__name__}: {words[0][:120]}"))
+        if not self.smoke:
+            gc.collect()
+            torch.cuda.empty_cache()
+
+    def seconds(self, run: Callable[[], object], times: int = 20) -> float:
+        """Median on the device, whose cache is emptied before each."""
+        if self._flush is None:
+            return self.seconds_in_a_row(run, 1)
         for _ in range(3):
             run()
         taken = []
         for _ in range(times):
-            if cold and self._flush is not None:
-                self._flush.zero_()
+            self._flush.zero_()
             begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))  # type: ignore[no-untyped-call]
             begin.record()
             run()
@@ -81,6 +96,26 @@ class Bench:
             end.synchronize()
             taken.append(begin.elapsed_time(end) / 1e3)
         return float(statistics.median(taken))
+
+    def seconds_in_a_row(self, run: Callable[[], object], times: int = 20) -> float:
+        """Mean of runs that follow one another as steps do: the host prepares one while the device has the one before.
+
+        Where the host takes longer than the device, it is the host's time.
+        """
+        if self.smoke:
+            started = time.perf_counter()
+            run()
+            return time.perf_counter() - started
+        for _ in range(3):
+            run()
+        torch.cuda.synchronize()
+        begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))  # type: ignore[no-untyped-call]
+        begin.record()
+        for _ in range(times):
+            run()
+        end.record()
+        end.synchronize()
+        return float(begin.elapsed_time(end) / 1e3 / times)
 
     def ceiling(self, name: str) -> float | None:
         """What the section `ceilings` measured."""

@@ -8,17 +8,19 @@ import time
 import torch
 
 from benchmarks.gpu.bench import Bench, Row
-from benchmarks.gpu.engine import _run
+from benchmarks.gpu.engine import serve
 from benchmarks.gpu.random_model import QWEN3_600M, TINY
+from headrace_worker.models.model_config import ModelConfig
 
 NUM_SEQUENCES, PROMPT, OUTPUT = 64, 256, 128
+WARM_UP = 8
 
 
-def _transformers_rate(count: int, prompt: int, output: int) -> float:
-    """Tokens per second of `generate` with its own best settings for one static batch."""
+def _transformers_rate(bench: Bench, shape: ModelConfig, load: tuple[int, int, int]) -> float:
+    """Tokens per second of `generate` for one static batch: sequences, their prompt, their output."""
     from transformers import AutoModelForCausalLM, Qwen3Config
 
-    shape = QWEN3_600M
+    count, prompt, output = load
     config = Qwen3Config(
         vocab_size=shape.vocab_size,
         hidden_size=shape.hidden_size,
@@ -29,38 +31,50 @@ def _transformers_rate(count: int, prompt: int, output: int) -> float:
         head_dim=shape.head_dim,
         tie_word_embeddings=True,
     )
-    with torch.device("cuda"):
+    with bench.device:
         make = AutoModelForCausalLM.from_config
-        model = make(config, dtype=torch.bfloat16).eval()  # type: ignore[no-untyped-call]
-    ids = torch.randint(1, 100_000, (count, prompt), device="cuda")
+        model = make(config, dtype=bench.dtype).eval()  # type: ignore[no-untyped-call]
+    ids = torch.randint(1, shape.vocab_size, (count, prompt), device=bench.device)
 
-    def generate(tokens: int) -> None:
+    def generate(tokens: int) -> float:
+        started = time.perf_counter()
         model.generate(
-            ids, max_new_tokens=tokens, min_new_tokens=tokens, do_sample=True, temperature=0.6, pad_token_id=0
+            ids,
+            attention_mask=torch.ones_like(ids),
+            max_new_tokens=tokens,
+            min_new_tokens=tokens,
+            do_sample=True,
+            temperature=0.6,
+            pad_token_id=0,
         )
-        torch.cuda.synchronize()
+        if not bench.smoke:
+            torch.cuda.synchronize()
+        return time.perf_counter() - started
 
-    generate(8)
-    started = time.perf_counter()
-    generate(output)
-    return count * output / (time.perf_counter() - started)
+    generate(WARM_UP)
+    return count * output / generate(output)
 
 
 def main() -> None:
     bench = Bench("peer")
-    count, prompt, output = (2, 8, 4) if bench.smoke else (NUM_SEQUENCES, PROMPT, OUTPUT)
+    load = (2, 8, 4) if bench.smoke else (NUM_SEQUENCES, PROMPT, OUTPUT)
+    count, prompt, output = load
     config = TINY if bench.smoke else QWEN3_600M
-    load = [([(7 * row + at) % 90 + 1 for at in range(prompt)], output) for row in range(count)]
-    ran = _run(bench, config, load)
-    ours = ran.num_tokens / ran.took_s
-    bench.add(Row(f"0.6B, {count} sequences", ours, "tokens/s"))
+    ours = None
+    with bench.part("0.6B"):
+        ran = serve(
+            bench, config, [([(7 * row + at) % 90 + 1 for at in range(prompt)], output) for row in range(count)]
+        )
+        ours = ran.num_tokens / ran.took_s
+        bench.add(Row(f"0.6B, {count} sequences", ours, "tokens/s"))
     name = f"beside transformers, {count} sequences"
-    if bench.smoke or importlib.util.find_spec("transformers") is None:
-        why = "smoke" if bench.smoke else "transformers is not installed here"
-        bench.add(Row(name, None, "x", 3.0, note=why))
+    if importlib.util.find_spec("transformers") is None:
+        bench.add(Row(name, None, "x", 3.0, note="transformers is not installed here"))
         return
-    theirs = _transformers_rate(count, prompt, output)
-    bench.add(Row(name, ours / theirs, "x", 3.0, note=f"{theirs:.0f} tokens/s"))
+    with bench.part(name):
+        theirs = _transformers_rate(bench, config, load)
+        share = None if ours is None else ours / theirs
+        bench.add(Row(name, share, "x", 3.0, note=f"{theirs:.0f} tokens/s"))
 
 
 if __name__ == "__main__":

@@ -1,24 +1,23 @@
-"""All sections in one table, and benchmarks/results/gpu.json. A section without a file was not measured."""
+"""All sections so far in one table, and gpu.json in OUT. A section without a file was not measured."""
 
 from __future__ import annotations
 
 import json
 import os
 import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
-SECTIONS = ("ceilings", "kernels", "products", "attention", "decode", "prefill", "engine", "peer")
+SECTIONS = ("ceilings", "decode", "engine", "prefill", "attention", "peer", "kernels")
 ROOT = Path(__file__).resolve().parents[2]
 
 
 def main() -> None:
-    out = Path(os.environ.get("OUT", ROOT / "benchmarks/results/gpu"))
+    out = Path(os.environ.get("OUT", ROOT / "benchmarks/results"))
     figures: list[dict[str, Any]] = []
     machine = "unknown"
     for section in SECTIONS:
-        path = out / f"{section}.json"
+        path = out / "gpu" / f"{section}.json"
         if not path.exists():
             reason = "the section wrote nothing"
             figures.append({"figure": section, "target": None, "measured": None, "baseline": None, "ok": False})
@@ -36,8 +35,9 @@ def main() -> None:
             figures[-1] |= {"unit": row["unit"], "baseline": None, "ok": row["ok"], "reason": row["note"]}
     asked = subprocess.run(["git", "rev-parse", "HEAD"], cwd=ROOT, capture_output=True, text=True, check=False)
     content = {"figures": figures, "machine": machine, "commit": asked.stdout.strip() or "unknown"}
-    written = out / "smoke.json" if "--smoke" in sys.argv else out.parent / "gpu.json"
-    written.write_text(json.dumps(content, indent=2) + "\n")
+    path = out / "gpu.json"
+    path.with_suffix(".new").write_text(json.dumps(content, indent=2) + "\n")
+    path.with_suffix(".new").replace(path)
 
 
 if __name__ == "__main__":
