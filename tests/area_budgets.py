@@ -13,7 +13,7 @@ import pytest
 BUDGETS_S: Mapping[str, float] = {
     "foundation": 150,
     "engine": 160,
-    "gpu": 130,
+    "gpu": 150,
     "contract": 160,
     "routing": 140,
     "policy": 100,

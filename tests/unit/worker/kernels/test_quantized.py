@@ -55,6 +55,7 @@ def test_rows_to_e4m3(rows: int, size: int) -> None:
     assert not rows or (steps.abs() > 1).float().mean() < 0.04
 
 
+@pytest.mark.skipif(torch.__version__ < "2.12", reason="on a CPU torch multiplies without scales of rows")
 def test_the_fp8_twin_computes_what_torchs_product_computes() -> None:
     x, weight = noise(5, 64), noise(32, 64, seed=2)
     twin = Fp8Twin()
