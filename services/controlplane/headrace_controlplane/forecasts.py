@@ -28,7 +28,7 @@ class _Course:
 
 
 class Forecasts:
-    """One forecaster per pool; their state is lost with the process, and is there again minutes after a start-up time."""
+    """One forecaster per pool; their state is lost with the process, and is there again after some minutes."""
 
     def __init__(self) -> None:
         self._courses: dict[str, _Course] = {}
