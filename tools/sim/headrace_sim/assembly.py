@@ -1,7 +1,7 @@
 """What replicas and routers of a simulated fleet are made of: limits, step times, predictors."""
 
 from dataclasses import dataclass
-from typing import Any
+from functools import lru_cache
 
 from headrace_router.prediction import StepCost
 from headrace_sim.fleet import SimFleet, SimPool
@@ -9,10 +9,16 @@ from headrace_sim.prefix_map import PrefixMap, hash_block
 from headrace_sim.replica import END_ID, Make
 from headrace_sim.step_timer import FittedTimer, StepTimer
 from headrace_worker.perf.prior import prior_model
+from headrace_worker.perf.step import Roofline
 from headrace_worker.perf.step_model import StepModel
 from headrace_worker.scheduling.limits import Limits
 
 VOCAB = 32_000
+
+
+@lru_cache
+def _prior(roofline: Roofline) -> StepModel:
+    return prior_model(roofline)
 
 
 @dataclass(frozen=True)
@@ -39,9 +45,7 @@ class Options:
 def make_of(pool: SimPool, options: Options) -> Make:
     """The replicas of a pool."""
     settings = pool.settings
-    # A scheduler without the statistical class has no such limit.
-    overrun = 0.5 if options.optimistic else pool.section.overrun
-    more: dict[str, Any] = {"overrun": overrun} if overrun else {}
+    overrun = 0.5 if options.optimistic else pool.section.overrun or settings.statistical_overrun
     limits = Limits(
         num_pages=pool.num_pages,
         vocab_size=VOCAB,
@@ -53,7 +57,7 @@ def make_of(pool: SimPool, options: Options) -> Make:
         max_chunk_tokens=settings.max_chunk_tokens,
         end_token_ids=frozenset({END_ID}),
         caches_prefixes=options.shares_prefixes,
-        **more,
+        overrun=overrun,
     )
     host_s = pool.section.host_ms / 1000
     measured = pool.step_model
@@ -77,7 +81,7 @@ def cost_of(pool: SimPool) -> StepCost:
 
 def step_model_of(pool: SimPool) -> StepModel:
     """What its replicas predict their steps with."""
-    return pool.step_model or prior_model(pool.roofline)
+    return pool.step_model or _prior(pool.roofline)
 
 
 def prefix_map(fleet: SimFleet) -> PrefixMap:

@@ -85,7 +85,7 @@ class PoolSection:
     kv_gb_per_s: float = setting(1.0, "rate at which KV comes in, for the role decode", minimum=1e-3)
     kv_latency_ms: float = setting(10.0, "what a transfer takes beside its bytes", minimum=0, maximum=60_000)
     overlap: bool = setting(False, "the next step is planned while one runs, as on a GPU: who comes waits for one more")
-    overrun: float = setting(0.0, "overrun probability of the statistical class; 0: off", minimum=0, maximum=0.5)
+    overrun: float = setting(0.0, "overrun of the statistical class; 0: as the pool says", minimum=0, maximum=0.5)
     initial: int | None = setting(None, "replicas that are ready when it begins; nothing: min", minimum=0)
     scaling: ScalingSection | None = setting(None, "scale between min and max")
 
