@@ -65,7 +65,7 @@ class PolicyProcess:
         return (self._folder / "log").read_text("utf-8", "replace")
 
     def get(self, path: str, **headers: str) -> httpx.Response:
-        return httpx.get(f"http://{self.announced['http']}{path}", headers=headers, trust_env=False)
+        return httpx.get(f"http://{self.announced['http']}{path}", headers=headers, trust_env=False, timeout=60)
 
     def channel(self, token: str | None = TOKEN) -> grpc.aio.Channel:
         return channels.connect(self.announced["grpc"], token=token)

@@ -61,7 +61,7 @@ def wait_for(condition: Callable[[], bool], process: subprocess.Popen[bytes], lo
 
 def answers(address: str, path: str) -> bool:
     try:
-        with LOOPBACK.open(f"http://{address}{path}", timeout=5) as response:
+        with LOOPBACK.open(f"http://{address}{path}", timeout=30) as response:
             return bool(response.status == 200)
     except OSError:
         return False

@@ -93,17 +93,17 @@ async def test_a_dead_worker_gets_nothing_and_a_model_without_workers_says_so(si
     async def out() -> bool:
         return {(await routes.pick()).replica.id for _ in range(5)} == {"w-1"}
 
-    await eventually(out, limit_s=10)
+    await eventually(out)
     assert Counter([(await routes.pick()).replica.id for _ in range(100)]) == {"w-1": 100}
     request = health_pb2.HealthCheckRequest(service="model:scripted")
-    assert (await health.Check(request, timeout=5)).status == health_pb2.HealthCheckResponse.SERVING
+    assert (await health.Check(request, timeout=30)).status == health_pb2.HealthCheckResponse.SERVING
     workers[0].kill()
 
     async def told() -> bool:
-        answer = await health.Check(request, timeout=5)
+        answer = await health.Check(request, timeout=30)
         return bool(answer.status == health_pb2.HealthCheckResponse.NOT_SERVING)
 
-    await eventually(told, limit_s=10)
+    await eventually(told)
     assert router.readyz() == 200
     with pytest.raises(grpc.aio.AioRpcError) as caught:
         await routes.pick()
@@ -121,7 +121,7 @@ async def test_the_lease_of_a_dead_worker_ends_and_it_leaves_every_list(site: Si
 
 
 async def test_a_changed_pool_is_rolled_without_a_failed_request(site: Site) -> None:
-    plane = await site.controlplane("--lease-s", "1.5")
+    plane = await site.controlplane("--lease-s", "5")
     admin = site.admin(plane)
     before = (await admin.ready("scripted-0"))["scripted-0"]
     routes = site.routes(await site.router(plane.grpc))
@@ -189,7 +189,7 @@ async def test_drain_beats_readiness(site: Site) -> None:
 
     async def until_frame(has: Callable[[worker_pb2.Frame], Any]) -> worker_pb2.Frame:
         while not (frames and has(frames[-1])):
-            frames.append(await asyncio.wait_for(attach.read(), 10))
+            frames.append(await asyncio.wait_for(attach.read(), 30))
             assert not frames[-1].refused
         return frames[-1]
 
@@ -199,7 +199,7 @@ async def test_drain_beats_readiness(site: Site) -> None:
     async def draining() -> bool:
         return {(await routes.pick()).replica.id for _ in range(30)} == {"w-2"}
 
-    await eventually(draining, limit_s=5)
+    await eventually(draining)
     assert Counter([(await routes.pick()).replica.id for _ in range(50)]) == {"w-2": 50}
     assert workers[0].child.poll() is None, "it still works"
     (final,) = (await until_frame(lambda frame: frame.finals)).finals
