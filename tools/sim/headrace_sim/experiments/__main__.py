@@ -15,6 +15,7 @@ NAMES = {
     "routing": "cache-blind or prefix-aware",
     "split-pools": "shared, or prefill and decode apart",
     "scaling": "reactive, forecast and reserve",
+    "scaling-choice": "settings of the forecasting scaler, on other days",
 }
 
 
