@@ -15,6 +15,7 @@ from headrace_gateway.http.protocol import BoundedProtocol
 from headrace_gateway.instruments import Instruments
 from headrace_gateway.orphans import OrphanSettler
 from headrace_gateway.outbox import Outbox
+from headrace_gateway.pace import Pace
 from headrace_gateway.prepare import Preparer
 from headrace_gateway.renewals import Renewals
 from headrace_gateway.servicer import InferenceServicer
@@ -73,6 +74,7 @@ async def build(config: GatewayConfig, host: Host) -> None:
         renewals=renewals,
         buffers=Buffers(config.max_buffered_bytes),
         sessions=sessions,
+        pace=Pace(asyncio.get_running_loop()),
         instruments=instruments,
         books=Books(host.instance, sessions, settler, renewals),
     )

@@ -6,6 +6,7 @@ from typing import Protocol
 from headrace_gateway.books import Books
 from headrace_gateway.buffers import Buffers
 from headrace_gateway.instruments import Instruments
+from headrace_gateway.pace import Pace
 from headrace_gateway.renewals import Renewals
 from headrace_gateway.sessions import Sessions
 from headrace_gateway.settler import Settler
@@ -36,6 +37,7 @@ class Services:
     renewals: Renewals
     buffers: Buffers
     sessions: Sessions
+    pace: Pace
     instruments: Instruments
     books: Books
 

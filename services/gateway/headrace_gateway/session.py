@@ -49,6 +49,7 @@ class Session:
         self._num_dropped = self._num_late = 0
         self._is_feeding = self._is_slow = False
         self._awaited: asyncio.Future[None] | None = None
+        self._speaks = self._is_paced = False
         self._after_settling: list[ClientEvent | outputs.Refusal] | None = None
         self._meter = Meter(response_id, prepared, arrival, services.instruments)
         self._trace = self._meter.trace
@@ -73,7 +74,7 @@ class Session:
     async def ready(self) -> None:
         """Waits until there is something to take."""
         while not self._queue:
-            self._awaited = self._loop.create_future()
+            self._awaited, self._is_paced = self._loop.create_future(), False
             await self._awaited
 
     def take(self) -> list[ClientEvent]:
@@ -154,16 +155,21 @@ class Session:
     def feed_all(self, happened: Iterable[events.Event]) -> None:
         """The same for what happened together."""
         self._is_feeding = True
-        num_chars = 0
+        num_chars, is_text_only = 0, True
         for output in self._machine.handle(*happened, now=self._loop.time()):
             if isinstance(output, outputs.Delta):
                 num_chars += len(output.text)
-            _CARRY_OUT[type(output)](self, output)
+                self._show(output)
+            else:
+                is_text_only = False
+                _CARRY_OUT[type(output)](self, output)
         if num_chars:
             self._services.buffers.grew(self, num_chars)
         self._is_feeding = False
         if self._is_slow:
             self._drop_and_end()
+        elif num_chars and is_text_only:
+            return  # a response that streams goes on: no deadline has changed
         self._arm_timer()
         if self._machine.ended:
             self._services.sessions.ended(self)
@@ -231,8 +237,16 @@ class Session:
             self._after_settling.append(event)
             return
         self._queue.append(event)
-        if self._awaited is not None and not self._awaited.done():
+        if self._awaited is None or self._awaited.done():
+            return
+        if not isinstance(event, outputs.Delta):
             self._awaited.set_result(None)
+        elif not self._speaks:  # the first text never waits
+            self._speaks = True
+            self._awaited.set_result(None)
+        elif not self._is_paced:
+            self._is_paced = True
+            self._services.pace.wake(self._awaited)
 
     def _settle(self, output: outputs.Settle) -> None:
         """What follows waits until policy has confirmed, or a moment has passed."""

@@ -56,16 +56,15 @@ class ScriptedBytes:
     leading_space = LeadingSpace.KEEP
 
     def __init__(self, pieces: Sequence[bytes] = ()) -> None:
-        self._pieces = pieces
+        self._table = [*_SCRIPTED, *pieces]
 
     def __getitem__(self, token_id: int) -> bytes:
-        if 0 <= token_id < self.NUM_BYTES:
-            return bytes((token_id,))
-        if self.NUM_BYTES <= token_id < self.VOCAB_SIZE:
-            return b""
-        if 0 <= token_id - self.VOCAB_SIZE < len(self._pieces):
-            return self._pieces[token_id - self.VOCAB_SIZE]
+        if 0 <= token_id < len(self._table):
+            return self._table[token_id]
         raise HeadraceError("decode_error", f"token id {token_id} is neither a byte nor a piece of this response")
+
+
+_SCRIPTED = [*(bytes((byte,)) for byte in range(ScriptedBytes.NUM_BYTES)), *([b""] * 4)]
 
 
 def read_vocabulary(tokenizer: dict[str, Any], hidden: Collection[int]) -> VocabularyBytes:
