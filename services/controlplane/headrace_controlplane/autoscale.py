@@ -142,16 +142,16 @@ def decide(policy: ScalePolicy, picture: Picture, state: ScaleState) -> Decision
 
 
 def _eased(policy: ScalePolicy, picture: Picture, load: float, state: ScaleState) -> float:
-    """The load without its noise: that is what takes up to half of the room that `utilization` leaves.
+    """The load without its noise, for which `utilization` leaves room.
 
-    More than the replicas below the reserve carry so, or less than there was by as much, counts at once.
+    More than the replicas below the reserve can carry counts at once, and so does what is less by half that room.
     """
     capacity = _capacity(policy, picture)
     if state.eased is None or capacity is None:
         return load
     at_s, eased = state.eased
-    filled = (1 + policy.utilization) / 2
-    if load > (state.desired - policy.warm_reserve) * capacity * filled or load < eased * filled:
+    carried = (state.desired - policy.warm_reserve) * capacity
+    if load > carried or load < eased * (1 + policy.utilization) / 2:
         return load
     kept = math.exp((at_s - picture.now_s) / EASE_S)
     return kept * eased + (1 - kept) * load
