@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import threading
 from collections.abc import Sequence
+from itertools import product
 
 import numpy as np
 
@@ -90,9 +91,8 @@ class SharedMemoryTarget(TargetEnd):
             some = slice(first, first + num_at_once)
             pairs = _pairs(source_pages[some], pages[some])
             for place, layer in enumerate(extent.layers):
-                for source in theirs.readable(layer):
-                    for target in self.images.of_layer(layer):
-                        _copy_layer(layer, source, target, pairs)
+                for source, target in product(theirs.readable(layer), self.images.of_layer(layer)):
+                    _copy_layer(layer, source, target, pairs)
                 # While they are in the cache.
                 sums[place, :, some] = self.images.sums(range(layer, layer + 1), pages[some])[0]
         self._check_lease(theirs)
