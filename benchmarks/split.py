@@ -98,12 +98,11 @@ async def replay(_directory: Path) -> list[Figure]:
 
 async def break_even(directory: Path) -> list[Figure]:
     found = await split_break_even.break_even(directory)
-    print(f"delay against transfer by length: {found.detail}", flush=True)
     name = "break-even length, |router / measured - 1|"
-    if found.measured is None or found.routers is None:
+    if found.measured is None or found.measured <= 0 or found.routers is None:
         reason = f"no crossing: router {found.routers}, measured {found.measured}; {found.detail}"
         return [Figure(name, None, 0.25, "at most", reason=reason)]
-    baseline = f"router {found.routers}, measured {found.measured:.0f} tokens"
+    baseline = f"router {found.routers}, measured {found.measured:.0f} tokens; {found.detail}"
     return [Figure(name, abs(found.routers / found.measured - 1), 0.25, "at most", baseline)]
 
 

@@ -8,51 +8,58 @@ Move: production's pull of as many pages, that are ready, from another process.
 import asyncio
 import random
 from collections.abc import Sequence
-from itertools import pairwise
+from itertools import combinations, pairwise
 from pathlib import Path
 from statistics import median
 from typing import NamedTuple
 
 from benchmarks import split_model
 from benchmarks.split_workers import Answer, Decoder, Puller, Running, random_prompt, running, standing_source
-from headrace_router.pairing import Link, break_even_tokens
+from headrace_router.pairing import Link, break_even_tokens, interference_s
 from headrace_router.prediction import StepCost
 from headrace_router.scoring import View
 
 NUM_STREAMS = 1
 LENGTHS = (32, 64, 128, 192, 256, 384, 512)
-NUM_ROUNDS, NUM_PULLS = 12, 15
+NUM_ROUNDS, NUM_PULLS = 20, 20
 NUM_PLAIN, NUM_AFTER = 16, 3
 FLAGS = ("--engine", "torch", "--threads", "1", "--num-pages", "1024", "--max-running", "8")
 Points = list[tuple[int, float]]
 
 
 class BreakEven(NamedTuple):
-    """Prompt tokens, as measured and as the router would say; None where the lengths that were tried have none."""
+    """Prompt tokens, as measured and as the router would say; None where moving never pays."""
 
     measured: float | None
     routers: int | None
     detail: str
 
 
+class _Line(NamedTuple):
+    start_s: float
+    per_token_s: float
+
+    def __str__(self) -> str:
+        return f"{self.start_s * 1000:.3g} ms + {self.per_token_s * 1e6:.3g} us per token"
+
+
 async def break_even(directory: Path) -> BreakEven:
     source = split_model.write(directory / "small")
     async with running(directory / "worker", "decode", "--source", str(source), *FLAGS) as worker:
-        delays = await _delays(worker)
+        delay = _line(await _delays(worker))
         coefficients = dict((await worker.told("step_model")).step_model.coefficients)
         kv_bytes = worker.described.kv_bytes_per_token
-    moves, link = await _moves(kv_bytes)
-    cost = StepCost.of(coefficients)
+    points, link = await _moves(kv_bytes)
+    move, cost = _line(points), StepCost.of(coefficients)
     busy = View(id="d", epoch="e", model="m", revision="1", role="decode", num_running=NUM_STREAMS, cost=cost)
-    detail = ", ".join(
-        f"{length}: {delay * 1000:.2f} against {move * 1000:.2f} ms"
-        for (length, delay), (_, move) in zip(delays, moves, strict=True)
-    )
-    return BreakEven(_crossing(delays, moves), break_even_tokens(busy, link), detail)
+    theirs = _line([(length, interference_s(busy, length, 0)) for length in LENGTHS])
+    per_token_s = kv_bytes / link.bytes_per_s
+    detail = f"delay {delay}, router {theirs}; transfer {move}, router {_Line(link.latency_s, per_token_s)}"
+    return BreakEven(_crossing(delay, move), break_even_tokens(busy, link), detail)
 
 
 async def _delays(worker: Running) -> Points:
-    """Of all streams together, by the length of the prompt."""
+    """Of all streams together, by the length of the prompt: one point for each prompt."""
     decoder, chance = Decoder(worker), random.Random(9)
     found: dict[int, list[float]] = {length: [] for length in LENGTHS}
     for _ in range(NUM_ROUNDS):
@@ -65,7 +72,7 @@ async def _delays(worker: Running) -> Points:
             found[length].append(sum(_late_s(stream, at) for stream, at in zip(streams, begun, strict=True)))
         await decoder.end(*streams)
     await decoder.close()
-    return [(length, median(values)) for length, values in found.items()]
+    return [(length, value) for length, values in found.items() for value in values]
 
 
 async def _tokens_from_now(streams: Sequence[Answer], num_tokens: int) -> None:
@@ -83,7 +90,7 @@ def _late_s(stream: Answer, begun: int) -> float:
 
 
 async def _moves(kv_bytes_per_token: int) -> tuple[Points, Link]:
-    """By length, and what a replica that pulled them would publish."""
+    """One point for each pull, and what a replica that pulled them would publish."""
     num_pages = LENGTHS[-1] // split_model.SHAPE.page_tokens
     chance, found = random.Random(4), {length: list[float]() for length in LENGTHS}
     async with standing_source(num_pages, split_model.SHAPE) as source:
@@ -95,17 +102,21 @@ async def _moves(kv_bytes_per_token: int) -> tuple[Points, Link]:
         rate = puller.pulls.rate
         await puller.pulls.close()
     link = Link(kv_bytes_per_token, split_model.SHAPE.page_tokens, rate.bytes_per_s, rate.latency_s)
-    return [(length, median(values)) for length, values in found.items()], link
+    return [(length, value) for length, values in found.items() for value in values], link
 
 
 def _prompt(chance: random.Random, num_tokens: int) -> list[int]:
     return random_prompt(chance, num_tokens, range(3, split_model.VOCAB_SIZE))
 
 
-def _crossing(delays: Points, moves: Points) -> float | None:
-    """The first length from which the delay is more, between two that were tried."""
-    ahead = [(length, delay - move) for (length, delay), (_, move) in zip(delays, moves, strict=True)]
-    for (before, low), (after, high) in pairwise(ahead):
-        if low <= 0 < high:
-            return before + (after - before) * -low / (high - low)
-    return None
+def _line(points: Points) -> _Line:
+    """By the median of the slopes between any two points (Theil 1950, Sen 1968): few that had to wait do not count."""
+    pairs = ((one, other) for one, other in combinations(points, 2) if one[0] != other[0])
+    slope = median((later_s - sooner_s) / (longer - shorter) for (shorter, sooner_s), (longer, later_s) in pairs)
+    return _Line(median(value - slope * length for length, value in points), slope)
+
+
+def _crossing(delay: _Line, move: _Line) -> float | None:
+    if delay.per_token_s <= move.per_token_s:
+        return None
+    return (move.start_s - delay.start_s) / (delay.per_token_s - move.per_token_s)

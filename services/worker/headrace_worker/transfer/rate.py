@@ -1,13 +1,16 @@
 """How long a transfer takes, learnt from those that were: seconds = latency + bytes / rate. Pure.
 
-Least squares over the last transfers; sizes that hardly differ say nothing of the latency: it then stays what it was.
+The median of the slopes between any two of the last transfers (Theil 1950, Sen 1968), so that those few that had to
+wait for a processor do not count. Sizes that hardly differ say nothing of the latency: it then stays what it was.
 """
 
 from __future__ import annotations
 
 from collections import deque
+from itertools import combinations
+from statistics import median
 
-_NUM_KEPT = 64
+_NUM_KEPT = 32
 _LEAST_SPREAD = 0.05
 
 
@@ -32,18 +35,20 @@ class TransferRate:
         return self.latency_s + num_bytes / self.bytes_per_s
 
     def _fit(self) -> None:
-        num = len(self._samples)
-        mean_bytes = sum(size for size, _ in self._samples) / num
-        mean_s = sum(seconds for _, seconds in self._samples) / num
-        spread = sum((size - mean_bytes) ** 2 for size, _ in self._samples) / num
-        if spread > (_LEAST_SPREAD * mean_bytes) ** 2:
-            shared = sum((size - mean_bytes) * (seconds - mean_s) for size, seconds in self._samples) / num
-            slope = shared / spread
-            if slope <= 0:  # their size does not show in their time: all of it is latency
-                self.latency_s, self.bytes_per_s = mean_s, max(self._guess, mean_bytes / mean_s)
-                return
-            self.latency_s = max(0.0, mean_s - slope * mean_bytes)
-        rest_s = mean_s - self.latency_s
-        if rest_s <= 0:
-            self.latency_s, rest_s = 0.0, mean_s
-        self.bytes_per_s = mean_bytes / rest_s
+        sizes, times_s = zip(*self._samples, strict=True)
+        size, time_s = median(sizes), median(times_s)
+        slopes = [
+            (after_s - before_s) / (larger - smaller)
+            for (smaller, before_s), (larger, after_s) in combinations(self._samples, 2)
+            if abs(larger - smaller) > _LEAST_SPREAD * size
+        ]
+        slope = median(slopes) if slopes else None
+        if slope is not None:
+            rest_s = [took_s - slope * num_bytes for num_bytes, took_s in self._samples]
+            self.latency_s = time_s if slope <= 0 else max(0.0, median(rest_s))
+        if slope is not None and slope <= 0:  # their size does not show in their time: all of it is latency
+            self.bytes_per_s = max(self._guess, size / time_s)
+            return
+        if self.latency_s >= time_s:
+            self.latency_s = 0.0
+        self.bytes_per_s = size / (time_s - self.latency_s)

@@ -83,7 +83,7 @@ class Transport(ABC):
 
     name: str
     one_sided: bool
-    part_bytes: int = 8 * 1024 * 1024
+    part_bytes: int = 16 * 1024 * 1024
 
     @abstractmethod
     def source(self, images: PoolImages) -> SourceEnd:

@@ -43,3 +43,11 @@ def test_where_size_does_not_show_all_is_latency() -> None:
     rate.add(250_000, 0.0029)
     assert rate.latency_s == pytest.approx(0.00298, rel=0.01)
     assert rate.seconds(100_000) == pytest.approx(0.003, rel=0.05)
+
+
+def test_a_few_that_had_to_wait_do_not_count() -> None:
+    rate = TransferRate()
+    for number in range(1, 21):
+        rate.add(number * 1_000_000, 0.02 + number / 400 + (0.5 if number in (4, 15) else 0.0))
+    assert rate.bytes_per_s == pytest.approx(4e8, rel=0.1)
+    assert rate.latency_s == pytest.approx(0.02, rel=0.1)
