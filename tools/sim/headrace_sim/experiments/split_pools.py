@@ -1,6 +1,7 @@
 """Prefill and decode apart, with production's pairing rule, against replicas that do both; the GPUs are the same."""
 
 from collections.abc import Sequence
+from itertools import product
 from typing import Any
 
 from headrace_sim.assembly import Options
@@ -41,15 +42,14 @@ _FINDING = (
 
 def report() -> Report:
     rows, gaps, firsts = [], [], []
-    for load, kind, inter_token_ms, rates in _LOADS:
-        for rps in rates:
-            for name, replicas in _LAYOUTS:
-                outcome, summary = _run(_workload(kind, rps), replicas, inter_token_ms)
-                rows.append([load, f"{inter_token_ms} ms", f"{rps:g}", name, *_cells(outcome, summary)])
-                if (kind, inter_token_ms, rps) == _DRAWN:
-                    column = outcome.books.columns["m", "chat"]
-                    gaps.append(_worst_by_time(name, column, column.worst_gap_s))
-                    firsts.append(_worst_by_time(name, column, column.ttft_s))
+    points = [(load, kind, budget_ms, rps) for load, kind, budget_ms, rates in _LOADS for rps in rates]
+    for (load, kind, inter_token_ms, rps), (name, replicas) in product(points, _LAYOUTS):
+        outcome, summary = _run(_workload(kind, rps), replicas, inter_token_ms)
+        rows.append([load, f"{inter_token_ms} ms", f"{rps:g}", name, *_cells(outcome, summary)])
+        if (kind, inter_token_ms, rps) == _DRAWN:
+            column = outcome.books.columns["m", "chat"]
+            gaps.append(_worst_by_time(name, column, column.worst_gap_s))
+            firsts.append(_worst_by_time(name, column, column.ttft_s))
     drawn = f"by arrival, prefill-heavy, {_DRAWN[1]} ms, {_DRAWN[2]:g} rps"
     return Report(
         "Shared or split pools",
