@@ -16,6 +16,8 @@ from headrace_worker.scheduling.request import HandOff, Sequence
 from headrace_worker.scheduling.running import RunningSet
 
 _ON_DEVICE = (-1,)
+# Of what is made for every row of every step: a named tuple without the call of its own `__new__`, which costs as much.
+_made = tuple.__new__
 
 
 class Work(NamedTuple):
@@ -179,9 +181,10 @@ class Composer:
             sequence.num_computed = stop
         handle = sequence.handle
         output_index = num_output + sequence.num_in_flight
-        row = PlanRow(handle, token_ids, start, sequence.page_table, (handle,), output_index, write_from, placeholder)
+        table = sequence.page_table
+        row = _made(PlanRow, (handle, token_ids, start, table, (handle,), output_index, write_from, placeholder))
         sequence.num_in_flight += 1
-        return Work(row, sequence, group, (sequence,), copy)
+        return _made(Work, (row, sequence, group, (sequence,), copy))
 
     def _make_writable(self, sequence: Sequence, group: Group, write_from: int, stop: int) -> PageCopy | None:
         """Pages for positions write_from .. stop - 1 that nobody else holds."""

@@ -85,7 +85,8 @@ class Outcomes:
             if num_taken < len(token_ids):
                 token_ids = token_ids[:num_taken]
                 logprobs = None if logprobs is None else logprobs[:num_taken]
-        self._events.append(Tokens(sequence.handle, token_ids, logprobs))
+        # As `Tokens(…)`, without the call of a named tuple's own `__new__`: this is made once per token.
+        self._events.append(tuple.__new__(Tokens, (sequence.handle, token_ids, logprobs)))
         self._fairness.charge(request.fair_key, OUTPUT_TOKEN_COST * len(token_ids), request.weight)
         if sequence.last_token_s is None:
             sequence.first_token_s = now
