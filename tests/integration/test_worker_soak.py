@@ -62,7 +62,7 @@ async def test_a_soak_leaves_nothing_behind(tmp_path: Path) -> None:
             await eventually(lambda: heir.orphans, 30)
             assert len({(each.final.response_id, each.final.choice) for each in heir.orphans}) == len(heir.orphans)
             await heir.ack(*{each.final.response_id for each in heir.orphans})
-        async with httpx.AsyncClient(trust_env=False) as http:
+        async with httpx.AsyncClient(trust_env=False, timeout=60) as http:
             headers = {"authorization": f"Bearer {TOKEN}"}
             text = (await http.get(f"http://{running.http}/metrics", headers=headers)).text
         assert "worker_imbalances_total 0.0" in text

@@ -37,8 +37,8 @@ def script(*elements: object) -> bytes:
     return pack([256, *json.dumps(elements).encode()])
 
 
-async def eventually(condition: Callable[[], Any], limit_s: float = 10.0) -> Any:
-    """The first true value of the condition; fails if there is none in time."""
+async def eventually(condition: Callable[[], Any], limit_s: float = 30.0) -> Any:
+    """The first true value of the condition; fails if there is none in time, which is long for a busy host's sake."""
     until = time.monotonic() + limit_s
     while not (value := condition()):
         assert time.monotonic() < until, f"not within {limit_s} s"
@@ -216,14 +216,14 @@ class Client:
         refs = [worker_pb2.AttemptRef(response_id=each, attempt=1) for each in response_ids]
         await self.call.write(worker_pb2.Command(ack=worker_pb2.Ack(attempts=refs)))
 
-    async def final(self, handle: int, limit_s: float = 10.0) -> worker_pb2.Final:
+    async def final(self, handle: int, limit_s: float = 30.0) -> worker_pb2.Final:
         """The one final of a handle, which must not have been refused."""
         await eventually(lambda: self.choice(handle).finals or handle in self.refused, limit_s)
         assert handle not in self.refused, self.refused[handle]
         (final,) = self.choice(handle).finals
         return final
 
-    async def refusal(self, handle: int, limit_s: float = 10.0) -> worker_pb2.Refused:
+    async def refusal(self, handle: int, limit_s: float = 30.0) -> worker_pb2.Refused:
         refused: worker_pb2.Refused = await eventually(lambda: self.refused.get(handle), limit_s)
         return refused
 
@@ -239,7 +239,7 @@ class Client:
 
     async def idle(self) -> worker_pb2.Load:
         """The load once nothing waits or runs; everything that was reserved must have come back."""
-        until = time.monotonic() + 5
+        until = time.monotonic() + 30
         while (load := await self.load()).num_running or load.num_waiting:
             assert time.monotonic() < until, load
         assert (load.num_promised_pages, load.num_held_pages, load.num_queued_tokens) == (0, 0, 0), load
