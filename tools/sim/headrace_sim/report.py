@@ -70,10 +70,11 @@ def cost(outcome: Outcome) -> dict[str, float]:
 
 def percentile(values: Sequence[float], percent: float) -> float | None:
     """The smallest value that `percent` of them do not exceed; None of none. Negative values stand for "none"."""
-    there = sorted(each for each in values if each >= 0)
-    if not there:
-        return None
-    return there[min(len(there) - 1, int(len(there) * percent / 100))]
+    return _of_sorted(sorted(each for each in values if each >= 0), percent)
+
+
+def _of_sorted(values: Sequence[float], percent: float) -> float | None:
+    return values[min(len(values) - 1, int(len(values) * percent / 100))] if values else None
 
 
 def _column_json(model: str, slo_class: str, column: Column) -> dict[str, Any]:
@@ -93,7 +94,7 @@ def _column_json(model: str, slo_class: str, column: Column) -> dict[str, Any]:
 
 def _percentiles(values: Sequence[float]) -> dict[str, float | None]:
     there = sorted(each for each in values if each >= 0)
-    found: dict[str, float | None] = {f"p{percent}": percentile(there, percent) for percent in _PERCENTS}
+    found: dict[str, float | None] = {f"p{percent}": _of_sorted(there, percent) for percent in _PERCENTS}
     return {"mean": _mean(there) if there else None, **found}
 
 
