@@ -1,13 +1,16 @@
 """Settlements that policy has not confirmed yet, on disk. Knows nothing of what they contain.
 
-A settlement is idempotent by response id, so that sending one twice, or after a crash, does no harm.
+A settlement is idempotent by response id, so that sending one twice, or after a crash, does no harm. A full disk
+costs no response its ending: what it does not take is kept in memory, and if this process ends, the lease sweep settles.
 """
 
+import logging
 import sqlite3
 from pathlib import Path
 
 from headrace_kit.migrations import migrate
 
+log = logging.getLogger(__name__)
 _SCHEMA = (
     "CREATE TABLE IF NOT EXISTS settlement (response_id TEXT PRIMARY KEY, request BLOB)",
     "CREATE TABLE IF NOT EXISTS refused (response_id TEXT PRIMARY KEY, request BLOB)",
@@ -24,20 +27,26 @@ class Outbox:
         self._database.execute("PRAGMA synchronous=NORMAL")  # what a power cut takes, the lease sweep settles
         migrate(self._database, _SCHEMA)
         self._ids = {row[0] for row in self._database.execute("SELECT response_id FROM settlement")}
+        self._unwritten: dict[str, bytes] = {}
+        self._undeleted: set[str] = set()
 
     def put(self, response_id: str, request: bytes) -> None:
-        self._database.execute("INSERT OR REPLACE INTO settlement VALUES (?, ?)", (response_id, request))
         self._ids.add(response_id)
+        self._undeleted.discard(response_id)
+        if not self._write("INSERT OR REPLACE INTO settlement VALUES (?, ?)", (response_id, request)):
+            self._unwritten[response_id] = request
 
     def remove(self, response_id: str) -> None:
         if response_id not in self._ids:
             return
         self._ids.discard(response_id)
-        self._database.execute("DELETE FROM settlement WHERE response_id = ?", (response_id,))
+        self._unwritten.pop(response_id, None)
+        if not self._write("DELETE FROM settlement WHERE response_id = ?", (response_id,)):
+            self._undeleted.add(response_id)
 
     def set_aside(self, response_id: str) -> None:
         """Out of the queue and kept for a person: policy will never take it."""
-        self._database.execute(
+        self._write(
             "INSERT OR REPLACE INTO refused SELECT response_id, request FROM settlement WHERE response_id = ?",
             (response_id,),
         )
@@ -49,8 +58,19 @@ class Outbox:
 
     def oldest(self, limit: int) -> list[tuple[str, bytes]]:
         """Entries in the order in which they were put."""
-        rows = self._database.execute("SELECT response_id, request FROM settlement ORDER BY rowid LIMIT ?", (limit,))
-        return rows.fetchall()
+        most = limit + len(self._undeleted)
+        rows = self._database.execute("SELECT response_id, request FROM settlement ORDER BY rowid LIMIT ?", (most,))
+        written = [row for row in rows.fetchall() if row[0] not in self._undeleted | self._unwritten.keys()]
+        return [*written, *self._unwritten.items()][:limit]
+
+    def _write(self, statement: str, values: tuple[object, ...]) -> bool:
+        """Whether the disk took it."""
+        try:
+            self._database.execute(statement, values)
+        except sqlite3.OperationalError as error:
+            log.error("outbox_not_written", extra={"response_id": values[0], "detail": str(error)})
+            return False
+        return True
 
     def ids(self) -> list[str]:
         """Response ids of what waits."""

@@ -99,3 +99,29 @@ async def test_a_settlement_that_is_refused_holds_up_no_other(policy: FakePolicy
     await until(lambda: len(outbox) == 0)
     task.cancel()
     assert policy.settled == ["r2"] and outbox.refused() == ["r1"] and refused() == 1
+
+
+async def test_a_full_disk_costs_no_response_its_ending(policy: FakePolicy, tmp_path: Path) -> None:
+    settler, outbox = settler_over(policy, tmp_path / "o")
+    outbox._database.execute("PRAGMA max_page_count = 1")  # as full as it is
+    policy.error = HeadraceError("quota_unavailable", "the quota store does not answer")
+    large = settlement("r1")
+    large.reason = "x" * 100_000
+    assert await settler.settle(large) is None
+    assert (outbox.ids(), settler.num_in_hand, settler.num_waiting) == (["r1"], 1, 1)
+    policy.error = None
+    running = asyncio.create_task(settler.run())
+    await until(lambda: policy.settled == ["r1"] and not len(outbox))
+    running.cancel()
+    assert (settler.num_waiting, outbox.oldest(9)) == (0, [])
+
+
+def test_what_the_disk_does_not_let_go_is_not_sent_again(tmp_path: Path) -> None:
+    outbox = Outbox(tmp_path / "o")
+    outbox.put("r1", b"1")
+    outbox.put("r2", b"2")
+    outbox._database.execute("PRAGMA query_only = 1")
+    outbox.remove("r1")
+    outbox.put("r3", b"3")
+    assert outbox.oldest(9) == [("r2", b"2"), ("r3", b"3")] and len(outbox) == 2
+    assert outbox.oldest(1) == [("r2", b"2")]
