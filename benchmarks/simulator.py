@@ -2,7 +2,7 @@
 
 Speeds are seconds simulated over seconds of CPU on one core, the drain after the last arrival counted as cost only, of
 modules compiled by mypyc (`headrace simulate --compiled`; `--interpreted` leaves them as they are).
-`--large` adds the run of 1,000 replicas (an hour or more), `--day-share` runs the four hours of the burst at a
+`--large` adds the run of 1,000 replicas (half an hour or more), `--day-share` runs the four hours of the burst at a
 higher share. Accuracy: end-to-end H100 runs that nothing was fitted on, as closed loops through the whole simulator.
 """
 
@@ -99,7 +99,7 @@ def _differences(exact: dict[str, Any], fast: dict[str, Any]) -> list[tuple[floa
 def large_figures(is_wanted: bool) -> list[Figure]:
     name = f"{LARGE_REPLICAS:,} replicas at {LARGE_RPS:,.0f} rps for {LARGE_S:g} s"
     if not is_wanted:
-        reason = "takes an hour: python -m benchmarks.simulator --large"
+        reason = "takes half an hour: python -m benchmarks.simulator --large"
         return [
             Figure(f"{name}: CPU minutes", None, 30, reason=reason),
             Figure(f"{name}: peak memory, GiB", None, 4, reason=reason),
@@ -219,7 +219,7 @@ def _words(found: Found) -> str:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--large", action="store_true", help="also 1,000 replicas at 10,000 rps (an hour)")
+    parser.add_argument("--large", action="store_true", help="also 1,000 replicas at 10,000 rps (half an hour)")
     parser.add_argument("--day-share", type=float, default=SHARE, help=f"share of the burst's rate ({SHARE})")
     parser.add_argument("--only", choices=("speed", "accuracy", "live", "burst"), help="one part, nothing written")
     parser.add_argument("--interpreted", action="store_true", help="without compiling what decides first")
