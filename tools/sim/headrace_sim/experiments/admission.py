@@ -42,8 +42,9 @@ def report() -> Report:
         ("declared / actual", "admission", "output tok/s", "KV held", "mean wait", "mean worst gap", "device busy"),
         rows,
         "The price of never preempting grows with what clients declare too much: memory is promised that nobody "
-        "writes, and requests wait for it. The statistical class takes it back for traffic that accepts a gap now and "
-        "then; admitting on the mean gains little more and pays in recomputation and in gaps.",
+        "writes, and requests wait for it. The statistical class takes most of it back for traffic that accepts a gap "
+        "now and then; admitting on the mean gains little more. Optimism gains more still, and lets memory run out "
+        "under everybody: streams stand still for longer while others are computed again.",
     )
 
 
