@@ -1,7 +1,7 @@
 """Settlements that policy has not confirmed yet, on disk. Knows nothing of what they contain.
 
 A settlement is idempotent by response id, so that sending one twice, or after a crash, does no harm. A full disk
-costs no response its ending: what it does not take is kept in memory, and if this process ends, the lease sweep settles.
+costs no response its ending: what it does not take is kept in memory; if this process ends, the lease sweep settles it.
 """
 
 import logging
