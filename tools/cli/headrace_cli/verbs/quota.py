@@ -36,6 +36,9 @@ async def _show(state: StateDir, options: argparse.Namespace) -> int:
     async with Admin(state) as admin:
         answer = await admin.call(admin.stub.GetTenantQuota, policy_pb2.QuotaQuery(tenant=options.tenant))
     rows = [(level.limit, level.scope, f"{level.level:g}", f"{level.capacity:g}") for level in answer.levels]
+    if not rows:
+        print(f"{options.tenant} has no limits")
+        return 0
     table(("limit", "scope", "used", "capacity"), rows)
     if answer.num_answered < answer.num_asked:
         print(f"\n{answer.num_answered} of {answer.num_asked} policies answered; what is used is in Redis, one for all")
