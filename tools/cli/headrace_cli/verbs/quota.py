@@ -36,7 +36,7 @@ async def _show(state: StateDir, options: argparse.Namespace) -> int:
     async with Admin(state) as admin:
         answer = await admin.call(admin.stub.GetTenantQuota, policy_pb2.QuotaQuery(tenant=options.tenant))
     rows = [(level.limit, level.scope, f"{level.level:g}", f"{level.capacity:g}") for level in answer.levels]
-    if not rows:
+    if not rows and answer.num_answered == answer.num_asked:
         print(f"{options.tenant} has no limits")
         return 0
     table(("limit", "scope", "used", "capacity"), rows)
