@@ -129,7 +129,7 @@ async def _fleet_yaml(state: StateDir) -> str:
 def example(fleet_yaml: str) -> str:
     """Words for `headrace chat` that the first model has an answer to: the scripted engine knows no capital."""
     models: dict[str, Any] = (yaml.safe_load(fleet_yaml) or {}).get("models") or {}
-    first: tuple[str, dict[str, Any]] = next(iter(models.items()), ("", {}))
+    first: tuple[str, dict[str, Any]] = next(iter(models.items()), ("", dict[str, Any]()))
     name, model = first
     flag = f"--model {name} " if len(models) > 1 else ""
     if model.get("source") == "scripted":
