@@ -1,7 +1,8 @@
 """The shortest prompt worth moving: where the measured delay of streams crosses the measured time to move KV, beside
 what the router makes of the coefficients and rates that replicas publish.
 
-Delay: while streams decode at a worker, a prompt is computed beside them; what their tokens come later, added up.
+Delay: while streams decode at a worker, a prompt is computed beside them; what their tokens come later, added up, less
+what they come later by the same prompt again: its KV is there then, as it is when it was moved, but for the last token.
 Move: production's pull of as many pages, that are ready, from another process.
 """
 
@@ -59,20 +60,27 @@ async def break_even(directory: Path) -> BreakEven:
 
 
 async def _delays(worker: Running) -> Points:
-    """Of all streams together, by the length of the prompt: one point for each prompt."""
+    """What moving its KV would have saved, by the length of the prompt: one point for each prompt."""
     decoder, chance = Decoder(worker), random.Random(9)
     found: dict[int, list[float]] = {length: [] for length in LENGTHS}
     for _ in range(NUM_ROUNDS):
         streams = [decoder.stream(_prompt(chance, 16), 2000) for _ in range(NUM_STREAMS)]
         for length in chance.sample(LENGTHS, len(LENGTHS)):
-            await _tokens_from_now(streams, NUM_PLAIN)
-            begun = [len(stream.times_s) - 1 for stream in streams]
-            await decoder.answer(_prompt(chance, length), 1, None)
-            await _tokens_from_now(streams, NUM_AFTER)
-            found[length].append(sum(_late_s(stream, at) for stream, at in zip(streams, begun, strict=True)))
+            prompt = _prompt(chance, length)
+            whole_s = await _delay_s(decoder, streams, prompt)
+            found[length].append(whole_s - await _delay_s(decoder, streams, prompt))
         await decoder.end(*streams)
     await decoder.close()
     return [(length, value) for length, values in found.items() for value in values]
+
+
+async def _delay_s(decoder: Decoder, streams: Sequence[Answer], prompt: list[int]) -> float:
+    """Of all streams together, by one prompt beside them."""
+    await _tokens_from_now(streams, NUM_PLAIN)
+    begun = [len(stream.times_s) - 1 for stream in streams]
+    await decoder.answer(prompt, 1, None)
+    await _tokens_from_now(streams, NUM_AFTER)
+    return sum(_late_s(stream, at) for stream, at in zip(streams, begun, strict=True))
 
 
 async def _tokens_from_now(streams: Sequence[Answer], num_tokens: int) -> None:
