@@ -27,8 +27,8 @@ class Slow:
         return [b"ours"]
 
 
-def link_to(store: Any, **limits: float) -> RedisLink:
-    link = RedisLink(store, **limits)
+def link_to(store: Any, patient_s: float = 1.0) -> RedisLink:
+    link = RedisLink(store, patient_s=patient_s)
     link._verified = True  # the number of its data is another test's
     return link
 
