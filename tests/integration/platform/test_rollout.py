@@ -98,7 +98,9 @@ class Load:
 @contextlib.asynccontextmanager
 async def load(platform: Platform, *said: str) -> AsyncIterator[Load]:
     async with platform.async_client() as client:
-        running = Load(client, *said)
+        running = Load(client)
+        if said:
+            running.words, running.text = said
         tasks = [asyncio.create_task(running.run()) for _ in range(NUM_CLIENTS)]
         try:
             yield running
