@@ -161,15 +161,10 @@ class Dispatcher:
         if picked.view.role != "decode":
             return picked
         context = picked.replica.description.kv_context if picked.replica.description is not None else b""
-        views = [each.view for each in picked.choice.candidates if each.view.role == "prefill"]
-        same = [view for view in views if self._kv_context(view.id) == context]
-        pairing = pair(ask, picked.view, same, self._table.link(picked.view.id))
+        prefills = self._table.prefill_views(ask.model, context, self._draws)
+        pairing = pair(ask, picked.view, prefills, self._table.link(picked.view.id))
         prefill = self._table.get(pairing.prefill.id) if pairing.prefill is not None else None
         return replace(picked, prefill=prefill, pairing=pairing.why)
-
-    def _kv_context(self, replica_id: str) -> bytes | None:
-        replica = self._table.get(replica_id)
-        return None if replica is None or replica.description is None else replica.description.kv_context
 
     def _on_trial(self, ask: Ask, views: Sequence[View], limits: Limits) -> Choice | None:
         """A replica of the revision on trial if one can serve the request now; if none can, the others do."""

@@ -98,6 +98,7 @@ class ReplicaTable:
         self._rules, self._in_flight, self._clock = rules, in_flight, clock
         self._replicas: dict[str, Replica] = {}
         self._of_model: dict[str, list[Replica]] = {}
+        self._prefills: dict[str, list[Replica]] = {}
         self._registry_id = ""
         self.listed, self.changed = asyncio.Event(), asyncio.Event()
         self.last_cost: dict[str, StepCost] = {}
@@ -213,6 +214,19 @@ class ReplicaTable:
         held = {at: hits[each.record] for at, each in enumerate(replicas) if each.record in hits} if hits else {}
         return [self._view(replicas[at], now, hits) for at in shortlist(len(replicas), held, session, draws)]
 
+    def prefill_views(self, model: str, kv_context: bytes, draws: Random) -> list[View]:
+        """Whoever prefills for others and has the same KV: a look at some of a large fleet may have missed them all."""
+        now = self._clock()
+        prefills = [(each, each.description) for each in self._prefills_of(model)]
+        same = [each for each, described in prefills if described is not None and described.kv_context == kv_context]
+        return [self._view(same[at], now, {}) for at in shortlist(len(same), {}, "", draws)]
+
+    def _prefills_of(self, model: str) -> Sequence[Replica]:
+        found = self._prefills.get(model)
+        if found is None:
+            found = self._prefills[model] = [each for each in self.of_model(model) if each.row.role == "prefill"]
+        return found
+
     def _view(self, replica: Replica, now: float, hits: Mapping[bytes, int]) -> View:
         pool = self._rules.pools.get(replica.row.pool)
         facts = replica.facts
@@ -236,6 +250,7 @@ class ReplicaTable:
     def _list(self, row: fleet_pb2.Replica) -> None:
         known = self._replicas.get(row.ref.id)
         self._of_model.clear()
+        self._prefills.clear()
         if known is None or known.row.ref.endpoint != row.ref.endpoint:
             if known is not None:
                 self._drop(row.ref.id)
@@ -246,6 +261,7 @@ class ReplicaTable:
     def _drop(self, replica_id: str) -> None:
         del self._replicas[replica_id]
         self._of_model.clear()
+        self._prefills.clear()
         self._in_flight.drop_replica(replica_id)
 
     def _wake(self) -> None:

@@ -13,6 +13,7 @@ from headrace_kit.errors import HeadraceError
 from headrace_router.deadlines import Budget
 from headrace_router.demand import Demand
 from headrace_router.dispatcher import Dispatcher, Limits
+from headrace_router.prediction import StepCost
 from headrace_router.prefix_index import NoIndex
 from headrace_router.scoring import Ask
 from tests.meters import Moved
@@ -53,6 +54,19 @@ async def test_of_a_large_fleet_some_are_looked_at_and_all_before_a_request_wait
     picked = await dispatcher(fleet).pick(replace(ASK, excluded=excluded))
     assert picked.replica.row.ref.id == "w-149"
     assert len(picked.choice.candidates) == 150
+
+
+async def test_in_a_large_fleet_the_few_that_prefill_are_found_too() -> None:
+    fleet = fleet_of()
+    names = [f"w-{number}" for number in range(150)]
+    fleet.table.apply(full(*(row(name, role="decode") for name in names), row("p-1", role="prefill")))
+    for name in (*names, "p-1"):
+        replica = fleet.say_ready(name, kv_bytes_per_token=1)
+        replica.cost = StepCost(0.001, 0.001)
+        fleet.table.set_load(replica, worker_pb2.Load(num_running=50))
+    for _ in range(5):
+        picked = await dispatcher(fleet).pick(ASK)
+        assert picked.prefill is not None and picked.prefill.row.ref.id == "p-1", picked.pairing
 
 
 async def test_from_zero_the_request_is_held_until_one_is_ready() -> None:
