@@ -1,16 +1,20 @@
 """Settlements that policy has not confirmed yet, on disk. Knows nothing of what they contain.
 
-A settlement is idempotent by response id, so that sending one twice, or after a crash, does no harm. A full disk
-costs no response its ending: what it does not take is kept in memory; if this process ends, the lease sweep settles it.
+A settlement is idempotent by response id for as long as policy remembers it, so that sending one twice, or after a
+crash, does no harm. A full disk costs no response its ending: what it does not take is kept in memory and written when
+it takes something again; if this process ends before, the lease sweep settles it.
 """
 
 import logging
 import sqlite3
+from itertools import islice
 from pathlib import Path
 
 from headrace_kit.migrations import migrate
 
 log = logging.getLogger(__name__)
+# Of a backlog with each call, for nobody else runs meanwhile.
+_AT_ONCE = 8
 _SCHEMA = (
     "CREATE TABLE IF NOT EXISTS settlement (response_id TEXT PRIMARY KEY, request BLOB)",
     "CREATE TABLE IF NOT EXISTS refused (response_id TEXT PRIMARY KEY, request BLOB)",
@@ -33,16 +37,16 @@ class Outbox:
     def put(self, response_id: str, request: bytes) -> None:
         self._ids.add(response_id)
         self._undeleted.discard(response_id)
-        if not self._write("INSERT OR REPLACE INTO settlement VALUES (?, ?)", (response_id, request)):
-            self._unwritten[response_id] = request
+        self._unwritten[response_id] = request
+        self._catch_up()
 
     def remove(self, response_id: str) -> None:
         if response_id not in self._ids:
             return
         self._ids.discard(response_id)
         self._unwritten.pop(response_id, None)
-        if not self._write("DELETE FROM settlement WHERE response_id = ?", (response_id,)):
-            self._undeleted.add(response_id)
+        self._undeleted.add(response_id)
+        self._catch_up()
 
     def set_aside(self, response_id: str) -> None:
         """Out of the queue and kept for a person: policy will never take it."""
@@ -58,10 +62,22 @@ class Outbox:
 
     def oldest(self, limit: int) -> list[tuple[str, bytes]]:
         """Entries in the order in which they were put."""
-        most = limit + len(self._undeleted)
+        most = limit + len(self._undeleted) + len(self._unwritten)
         rows = self._database.execute("SELECT response_id, request FROM settlement ORDER BY rowid LIMIT ?", (most,))
-        written = [row for row in rows.fetchall() if row[0] not in self._undeleted | self._unwritten.keys()]
+        elsewhere = self._undeleted | self._unwritten.keys()
+        written = [row for row in rows.fetchall() if row[0] not in elsewhere]
         return [*written, *self._unwritten.items()][:limit]
+
+    def _catch_up(self) -> None:
+        """Writes what is new and some of what the disk did not take before, the oldest first."""
+        for response_id, request in list(islice(self._unwritten.items(), _AT_ONCE)):
+            if not self._write("INSERT OR REPLACE INTO settlement VALUES (?, ?)", (response_id, request)):
+                return
+            del self._unwritten[response_id]
+        for response_id in list(islice(self._undeleted, _AT_ONCE)):
+            if not self._write("DELETE FROM settlement WHERE response_id = ?", (response_id,)):
+                return
+            self._undeleted.discard(response_id)
 
     def _write(self, statement: str, values: tuple[object, ...]) -> bool:
         """Whether the disk took it."""

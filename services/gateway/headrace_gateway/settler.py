@@ -28,8 +28,6 @@ class Settler:
         # For the books: what was handed in and by id what policy has not confirmed.
         self._unconfirmed = set(outbox.ids())
         self.num_given, self.num_confirmed, self.num_set_aside = len(self._unconfirmed), 0, 0
-        if len(outbox):
-            self._wake.set()
 
     async def settle(self, request: pb.SettleRequest) -> pb.SettleResponse | None:
         """Sends it and waits briefly; what is not confirmed by then is kept on disk until it is, and answers None."""
@@ -59,6 +57,8 @@ class Settler:
     async def run(self) -> None:
         """Empties the outbox for ever; for `host.tasks.start`."""
         attempt = 0
+        if len(self._outbox):  # of an earlier process, or of a run that crashed
+            self._wake.set()
         while True:
             await self._wake.wait()
             self._wake.clear()

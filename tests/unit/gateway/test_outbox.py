@@ -1,6 +1,9 @@
 """Settlements on disk survive the process, in order, once each."""
 
+import sqlite3
 from pathlib import Path
+
+import pytest
 
 from headrace_gateway.outbox import Outbox
 
@@ -24,3 +27,33 @@ def test_an_id_is_kept_once(tmp_path: Path) -> None:
     outbox.put("r1", b"two")
     outbox.remove("nobody")
     assert outbox.oldest(10) == [("r1", b"two")] and len(outbox) == 1
+
+
+class FullDisk:
+    """A database that takes no writes while it is full."""
+
+    def __init__(self, path: Path) -> None:
+        self._database, self.full = sqlite3.connect(path, isolation_level=None), False
+
+    def execute(self, statement: str, values: tuple[object, ...] = ()) -> sqlite3.Cursor:
+        if self.full and not statement.startswith("SELECT"):
+            raise sqlite3.OperationalError("database or disk is full")
+        return self._database.execute(statement, values)
+
+
+def test_what_a_full_disk_did_not_take_is_made_good_once_it_takes_something(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "outbox.sqlite"
+    outbox = Outbox(path)
+    outbox.put("confirmed", b"one")
+    disk = FullDisk(path)
+    monkeypatch.setattr(outbox, "_database", disk)
+    disk.full = True
+    outbox.put("waits", b"old")
+    outbox.remove("confirmed")
+    assert outbox.oldest(1) == [("waits", b"old")]
+    disk.full = False
+    outbox.put("waits", b"new")
+    assert outbox.oldest(10) == [("waits", b"new")]
+    assert Outbox(path).oldest(10) == [("waits", b"new")], "a successor neither sends twice nor forgets"
