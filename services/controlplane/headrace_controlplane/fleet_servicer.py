@@ -50,6 +50,7 @@ class FleetServicer(fleet_pb2_grpc.FleetServicer):
         endpoint = reachable(first.endpoint, context.peer())
         subscriber = self._state.subscribers.add(first.service, first.instance, endpoint)
         subscriber.note(first.last_good, first.nacked, first.error)
+        subscriber.leaving = first.leaving
         self._state.ledger.stay_ahead_of(first.last_good)
         ended = asyncio.Event()
         reader = asyncio.create_task(self._read_acks(acks, subscriber, ended))

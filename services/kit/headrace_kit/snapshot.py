@@ -43,7 +43,7 @@ class SnapshotClient(Generic[S]):
         self._section_type, self._apply, self._sleep = section_type, apply, sleep
         self._service, self._instance, self._path = service, instance, state_dir / "snapshot.pb"
         self._first, self._acks = asyncio.Event(), asyncio.Queue[fleet_pb2.SnapshotAck]()
-        self.version, self.endpoint = 0, ""
+        self.version, self.endpoint, self._leaving = 0, "", False
 
     async def first(self) -> int:
         """Waits until a version is in force."""
@@ -71,7 +71,8 @@ class SnapshotClient(Generic[S]):
 
     async def leave(self) -> None:
         """Says that nobody has to miss this instance when its subscription ends; for ``host.on_drain``."""
-        self._acks.put_nowait(self._ack(leaving=True))
+        self._leaving = True
+        self._acks.put_nowait(self._ack())
 
     async def _receive(self, snapshot: fleet_pb2.Snapshot) -> fleet_pb2.SnapshotAck:
         if error := self._put_in_force(snapshot):
@@ -110,9 +111,8 @@ class SnapshotClient(Generic[S]):
         return error
 
     def _ack(self, **fate: Any) -> fleet_pb2.SnapshotAck:
-        return fleet_pb2.SnapshotAck(
-            service=self._service, instance=self._instance, last_good=self.version, endpoint=self.endpoint, **fate
-        )
+        fate |= {"last_good": self.version, "endpoint": self.endpoint, "leaving": self._leaving}
+        return fleet_pb2.SnapshotAck(service=self._service, instance=self._instance, **fate)
 
 
 async def _drawn(acks: "asyncio.Queue[fleet_pb2.SnapshotAck]") -> AsyncIterator[fleet_pb2.SnapshotAck]:

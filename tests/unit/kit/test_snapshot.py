@@ -108,6 +108,8 @@ async def test_one_that_is_stopped_says_goodbye(tmp_path: Path) -> None:
         assert not (await plane.ack()).leaving
         await service.client.leave()
         assert (await plane.ack()).leaving
+        plane.to_send.put_nowait(snapshot(7, "a"))
+        assert (await plane.ack()).leaving, "a version that comes while it drains does not take the goodbye back"
 
 
 @pytest.mark.parametrize(
