@@ -4,7 +4,7 @@ import time
 
 from headrace.v1 import policy_pb2, response_pb2, routing_pb2, worker_pb2
 from headrace_gateway.lifecycle import events, outputs
-from headrace_gateway.lifecycle.settlement import AttemptRecord, Settlement
+from headrace_gateway.lifecycle.settlement import AttemptRecord, Prefill, Settlement
 from headrace_gateway.meter import Meter
 from headrace_gateway.prepared import Prepared
 from headrace_kit.errors import REASONS, HeadraceError
@@ -161,10 +161,14 @@ def _attempt_usage(record: AttemptRecord) -> policy_pb2.AttemptUsage:
         device_us=record.device_us,
         outcome=record.outcome,
     )
-    if record.prefill is not None:
-        usage.prefill.id, usage.prefill.epoch = record.prefill.replica_id, record.prefill.replica_epoch
-        usage.prefill_device_us = record.prefill.device_us
+    _name_prefill(usage, record.prefill)
     return usage
+
+
+def _name_prefill(usage: policy_pb2.AttemptUsage, prefill: Prefill | None) -> None:
+    if prefill is not None:
+        usage.prefill.id, usage.prefill.epoch = prefill.replica_id, prefill.replica_epoch
+        usage.prefill_device_us = prefill.device_us
 
 
 def late(
@@ -180,6 +184,7 @@ def late(
     found.source = policy_pb2.SETTLEMENT_SOURCE_OWNER
     usage = found.attempts.add(attempt=ack.attempt, decision_id=route.decision_id, device_us=ack.late_device_us)
     usage.replica.CopyFrom(route.replica)
+    _name_prefill(usage, ack.late_prefill)
     return found
 
 

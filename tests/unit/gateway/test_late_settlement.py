@@ -3,6 +3,7 @@
 from headrace.v1 import policy_pb2, response_pb2, routing_pb2
 from headrace_gateway import messages
 from headrace_gateway.lifecycle.outputs import Ack
+from headrace_gateway.lifecycle.settlement import Prefill
 from headrace_policy.decide import billed
 
 
@@ -19,3 +20,10 @@ def test_it_names_its_response_its_attempt_and_its_replica_and_has_an_id_of_its_
     assert one.source == policy_pb2.SETTLEMENT_SOURCE_OWNER
     charged = billed("released", one.num_prompt_tokens, one.num_cached_tokens, one.num_output_tokens)
     assert (charged.num_requests, charged.num_uncached, charged.num_output) == (0, 0, 0)
+
+
+def test_so_is_what_another_replica_did_for_it() -> None:
+    route = routing_pb2.RouteResponse(decision_id="d", replica=response_pb2.ReplicaRef(id="w0"))
+    ack = Ack(1, 0, 700, Prefill("p0", "e2", 9000))
+    (usage,) = messages.late(policy_pb2.Reservation(response_id="r"), ack, route, ("client", 1)).attempts
+    assert (usage.prefill.id, usage.prefill.epoch, usage.prefill_device_us) == ("p0", "e2", 9000)

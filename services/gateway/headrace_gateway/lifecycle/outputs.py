@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from .events import AdmitRefused, AttemptRefused, Decision, RouteRefused
-from .settlement import Settlement, Usage
+from .settlement import Prefill, Settlement, Usage
 
 # ---- to the client ---------------------------------------------------------------------------------------------------
 
@@ -161,12 +161,13 @@ class Ack:
     """The finals of this attempt are in the books: the worker may forget them.
 
     A final that comes after the settlement is in no books: `num_settled` tokens of the attempt are all that are, and
-    `late_device_us` of its replica's time have to be booked beside them.
+    `late_device_us` of its replica's time, and what `late_prefill` did, have to be booked beside them.
     """
 
     attempt: int
     num_settled: int | None = None
     late_device_us: int = 0
+    late_prefill: Prefill | None = None
 
 
 ClientEvent = Created | Delta | ChoiceFinished | Terminal

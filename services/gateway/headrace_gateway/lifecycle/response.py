@@ -198,7 +198,7 @@ class Response:
         if attempt is None or not attempt.submitted or attempt.choices[event.choice].final is not None:
             return
         if self.ended:
-            self._out.append(Ack(attempt.number, attempt.num_generated, event.device_us))
+            self._out.append(Ack(attempt.number, attempt.num_generated, event.device_us, event.prefill))
             return
         choice = attempt.choices[event.choice]
         choice.final = event

@@ -21,6 +21,7 @@ from headrace_gateway.lifecycle.events import (
     Tokens,
 )
 from headrace_gateway.lifecycle.outputs import Ack, Cancel, Created, Delta, Report, Route, Settle, Submit, Terminal
+from headrace_gateway.lifecycle.settlement import Prefill
 
 from .drive import Drive, decision
 
@@ -122,6 +123,12 @@ def test_a_cancel_before_created_cancels_the_attempt_and_charges_nothing() -> No
     assert drive.refusal.reason == "client" and drive.of(Created) == []
     assert drive.of(Cancel) == [Cancel(1, -1, "client", None)]
     assert drive.settlement.kind == "refused" and drive.of(Ack) == [Ack(1, num_settled=0, late_device_us=700)]
+
+
+def test_a_late_final_tells_what_was_prefilled_elsewhere() -> None:
+    drive, prefill = queued(), Prefill("p0", "e1", 9000)
+    drive.feed(ClientGone("client"), ChoiceFinal(1, 0, "cancelled", "client", 1, device_us=7, prefill=prefill))
+    assert drive.of(Ack) == [Ack(1, num_settled=0, late_device_us=7, late_prefill=prefill)]
 
 
 def test_a_gateway_that_stops_refuses_who_has_no_response_yet() -> None:
