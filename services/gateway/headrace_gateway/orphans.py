@@ -13,6 +13,7 @@ from headrace_gateway.settler import Settler
 from headrace_gateway.upstreams.router import RouterClient
 from headrace_gateway.upstreams.worker_link import WorkerLink
 from headrace_kit import telemetry
+from headrace_kit.lifecycle import report_crash
 
 log = logging.getLogger(__name__)
 _adopted = telemetry.counter("orphans_settled_total", "Responses of lost gateways that this one settled")
@@ -38,7 +39,12 @@ class OrphanSettler:
             if len(self._seen[ref]) == max(1, orphan.n):
                 task = asyncio.create_task(self._settle(link, list(self._seen.pop(ref).values())))
                 self._tasks.add(task)
-                task.add_done_callback(self._tasks.discard)
+                task.add_done_callback(self._ended)
+
+    def _ended(self, task: "asyncio.Task[None]") -> None:
+        """One that crashed stays unacknowledged: its worker offers it to another gateway once this one is gone."""
+        self._tasks.discard(task)
+        report_crash("orphan", task)
 
     async def _settle(self, link: WorkerLink, orphans: list[pb.Orphan]) -> None:
         first = orphans[0].final

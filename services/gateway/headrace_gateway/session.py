@@ -22,6 +22,7 @@ from headrace_gateway.services import Services
 from headrace_gateway.upstreams.worker_link import WorkerLink
 from headrace_kit import tracing
 from headrace_kit.errors import HeadraceError
+from headrace_kit.lifecycle import report_crash
 
 _MAX_AHEAD = 4  # events that wait before texts are joined
 _MAX_BATCH_CHARS = 16 * 1024  # no batch goes on beyond it: what the consumer writes is not counted as waiting
@@ -210,7 +211,11 @@ class Session:
     def _start(self, work: Coroutine[Any, Any, None]) -> None:
         task = self._loop.create_task(work)
         self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        task.add_done_callback(self._task_ended)
+
+    def _task_ended(self, task: "asyncio.Task[None]") -> None:
+        self._tasks.discard(task)
+        report_crash("session", task)
 
     # ---- to the client -----------------------------------------------------------------------------------------------
 
@@ -261,12 +266,15 @@ class Session:
 
     async def _settle_then_show(self, settlement: policy_pb2.SettleRequest, span: tracing.TraceContext) -> None:
         tracing.enter(span)
-        answer = await self._services.settler.settle(settlement)
-        self._trace.settled(None if answer is None else answer.cost, monotonic())
-        waiting, self._after_settling = self._after_settling or [], None
-        for event in waiting:
-            self._show(event)
-        self._end_shown()
+        answer = None
+        try:
+            answer = await self._services.settler.settle(settlement)
+        finally:  # whatever becomes of its books, a response ends
+            self._trace.settled(None if answer is None else answer.cost, monotonic())
+            waiting, self._after_settling = self._after_settling or [], None
+            for event in waiting:
+                self._show(event)
+            self._end_shown()
 
     # ---- to policy ---------------------------------------------------------------------------------------------------
 
@@ -348,7 +356,7 @@ class Session:
         self._links[output.attempt].acknowledge(
             self.response_id, output.attempt, traced=traced, num_settled=output.num_settled
         )
-        if output.late_device_us:
+        if output.late_device_us or output.late_prefill is not None:
             self._num_late += 1
             reason = self._ending.reason if self._ending is not None else ""
             late = messages.late(self._reservation, output, self._routes[output.attempt], (reason, self._num_late))

@@ -31,6 +31,13 @@ async def cancel_and_wait(*tasks: "asyncio.Task[Any]") -> None:
     await asyncio.gather(*tasks, return_exceptions=True)
 
 
+def report_crash(name: str, task: "asyncio.Task[Any]") -> None:
+    """Of a task that has ended and that nobody awaits: what it raised is logged and counted at once."""
+    if not task.cancelled() and (error := task.exception()) is not None:
+        log.error("task_crashed", exc_info=error, extra={"task": name})
+        _crashes.labels(name).inc()
+
+
 class Supervisor:
     """Runs named background tasks. A crash is logged and counted, then restarted or ends the process, as declared."""
 

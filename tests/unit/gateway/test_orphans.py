@@ -3,6 +3,8 @@
 import asyncio
 from typing import Any
 
+import pytest
+
 from headrace.v1 import policy_pb2, response_pb2, routing_pb2
 from headrace.v1 import worker_pb2 as pb
 from headrace_gateway.orphans import OrphanSettler
@@ -144,3 +146,17 @@ async def test_while_policy_is_away_both_are_kept_for_it() -> None:
     for _ in range(4):
         await asyncio.sleep(0)
     assert [one.reservation.response_id for one in settler.requests] == ["r", "r.1"]
+
+
+async def test_one_that_cannot_be_settled_is_told_at_once_and_stays_with_its_worker(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    adopter, _, link = make()
+    crashed = Moved("task_crashes_total", task="orphan")
+    broken = orphan(0, n=1)
+    broken.reservation = b"\xff"
+    adopter.take(link, [broken])
+    for _ in range(3):
+        await asyncio.sleep(0)
+    assert crashed() == 1 and not link.acknowledged
+    assert [record.exc_info is not None for record in caplog.records if record.message == "task_crashed"] == [True]
