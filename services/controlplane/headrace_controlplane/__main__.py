@@ -36,6 +36,7 @@ from headrace_controlplane.trace_store import TraceStore
 from headrace_controlplane.vault import Vault
 from headrace_kit import serve, settings
 from headrace_kit.channels import Tls
+from headrace_kit.errors import HeadraceError
 from headrace_kit.listeners import StartError
 from headrace_kit.serve import Host
 
@@ -77,7 +78,7 @@ async def build(config: ControlplaneConfig, host: Host) -> None:
         store = Store(config.state_dir / "controlplane.db")
         lifetimes = Lifetimes(config.state_dir / "lifetimes.db")
         gate = bootstrap.open_gate(store, config.admin_key_file or config.state_dir / "admin_key")
-    except (StoreError, bootstrap.BootstrapError, sqlite3.Error) as error:
+    except (StoreError, bootstrap.BootstrapError, sqlite3.Error, HeadraceError) as error:
         raise StartError(2, str(error)) from error
     roster = Roster(config.state_dir / "replicas.pb", lease_s=config.lease_s)
     artifacts, subscribers = Artifacts(config.state_dir / "artifacts"), Subscribers()

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from headrace.v1 import fleet_pb2 as pb
 from headrace.v1 import policy_pb2
 from headrace_controlplane import cost
+from headrace_controlplane.full_disk import told_when_full
 from headrace_controlplane.ledger import Ledger
 from headrace_controlplane.lifetimes import Lifetimes
 from headrace_controlplane.questions import Questions
@@ -53,7 +54,8 @@ class Accountant:
         to_ms = request.to_ms or self._now_ms()
         if request.from_ms > to_ms:
             raise HeadraceError("invalid_argument", f"expected at most to_ms ({to_ms})", field="from_ms")
-        self.observe()
+        with told_when_full():
+            self.observe()
         query = policy_pb2.UsageQuery(from_ms=request.from_ms, to_ms=to_ms)
         rows = [row async for row in self._questions.usage(query)]
         segments = self._lifetimes.between(request.from_ms, to_ms)

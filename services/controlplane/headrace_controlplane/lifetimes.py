@@ -49,9 +49,13 @@ class Lifetimes:
             seen[key] = _grow(self._open.get(key), record, pool, now_ms)
         self._open = seen
         rows = [astuple(segment) for segment in seen.values()]
-        self._db.execute("BEGIN")
-        self._db.executemany("INSERT OR REPLACE INTO segments VALUES (?, ?, ?, ?, ?, ?, ?, ?)", rows)
-        self._db.execute("COMMIT")
+        try:
+            self._db.execute("BEGIN")
+            self._db.executemany("INSERT OR REPLACE INTO segments VALUES (?, ?, ?, ?, ?, ?, ?, ?)", rows)
+            self._db.execute("COMMIT")
+        finally:
+            if self._db.in_transaction:  # a disk that is full today may have room tomorrow
+                self._db.execute("ROLLBACK")
 
     def between(self, from_ms: int, to_ms: int) -> list[Segment]:
         """What lies in [from_ms, to_ms), cut to it."""

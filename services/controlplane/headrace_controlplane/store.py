@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import astuple, dataclass
 from pathlib import Path
 
+from headrace_controlplane.full_disk import told_when_full
 from headrace_controlplane.keys import StoredKey
 from headrace_kit.listeners import StartError
 from headrace_kit.migrations import migrate
@@ -92,17 +93,18 @@ class Store:
 
     @contextlib.contextmanager
     def transaction(self) -> Iterator[None]:
-        """All or nothing of what is done inside; may be nested."""
+        """All or nothing of what is done inside; may be nested. Raises HeadraceError where the disk takes no more."""
         if self._db.in_transaction:
             yield
             return
-        self._db.execute("BEGIN IMMEDIATE")
-        try:
-            yield
-        except BaseException:
-            self._db.execute("ROLLBACK")
-            raise
-        self._db.execute("COMMIT")
+        with told_when_full():
+            try:
+                self._db.execute("BEGIN IMMEDIATE")
+                yield
+                self._db.execute("COMMIT")
+            finally:
+                if self._db.in_transaction:  # it failed, and a full disk may have ended it by itself
+                    self._db.execute("ROLLBACK")
 
     def fact(self, name: str) -> str | None:
         row = self._db.execute("SELECT value FROM facts WHERE name = ?", (name,)).fetchone()

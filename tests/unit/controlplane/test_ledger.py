@@ -17,7 +17,7 @@ from headrace_controlplane.ledger import Ledger
 from headrace_controlplane.sections import AUDIENCES, GATEWAY, POLICY, ROUTER
 from headrace_controlplane.store import SCHEMA, Store, StoreError
 from headrace_controlplane.vault import Vault, ensure_admin_key
-from headrace_kit.errors import InvalidRequest
+from headrace_kit.errors import InvalidRequest, Unavailable
 from tests.meters import reading
 from tests.unit.controlplane.fakes import SCRIPTED, scripted
 
@@ -199,6 +199,21 @@ def test_a_file_that_is_no_store_is_one_sentence(tmp_path: Path) -> None:
     (tmp_path / "db").write_text("this is no database, but it is long enough to be looked at" * 30)
     with pytest.raises(StoreError, match="cannot use"):
         Store(tmp_path / "db")
+
+
+def test_a_full_disk_is_said_and_keeps_nothing_open(ledger: Ledger, store: Store) -> None:
+    ledger.apply(SCRIPTED, "")
+    (num_pages,) = store._db.execute("PRAGMA page_count").fetchone()
+    store._db.execute(f"PRAGMA max_page_count = {num_pages}")
+    with pytest.raises(Unavailable, match="disk of the control plane is full") as caught:
+        for _ in range(1000):
+            ledger.create_key(key_of())
+    version, num_keys = ledger.version, len(ledger.list_keys())
+    assert caught.value.reason == "storage_full" and caught.value.retry_after_s is not None
+    store._db.execute(f"PRAGMA max_page_count = {10 * num_pages}")
+    ledger.create_key(key_of())
+    assert (ledger.version, len(ledger.list_keys())) == (version + 1, num_keys + 1)
+    assert not store._db.in_transaction
 
 
 def test_what_fails_within_a_transaction_leaves_nothing(store: Store) -> None:

@@ -1,6 +1,9 @@
 """How long processes held their devices, over restarts of the control plane and changes of price."""
 
+import sqlite3
 from pathlib import Path
+
+import pytest
 
 from headrace_controlplane.cost import Segment
 from headrace_controlplane.fleet.pools import Pool
@@ -49,4 +52,18 @@ def test_a_clock_that_was_set_back_takes_nothing_away(tmp_path: Path) -> None:
     for now_ms in (1000, 5000, 2000):
         kept.observe([RECORD], POOLS, now_ms)
     assert [(one.from_ms, one.to_ms) for one in kept.between(0, 9000)] == [(1000, 5000)]
+    kept.close()
+
+
+def test_after_a_full_disk_it_goes_on(tmp_path: Path) -> None:
+    kept = Lifetimes(tmp_path / "l.db")
+    kept.observe([RECORD], POOLS, 1000)
+    (num_pages,) = kept._db.execute("PRAGMA page_count").fetchone()
+    kept._db.execute(f"PRAGMA max_page_count = {num_pages}")
+    crowd = [Record(f"w{number}", "e1", "127.0.0.1:1", pool="gpu", model="m") for number in range(1000)]
+    with pytest.raises(sqlite3.OperationalError, match="full"):
+        kept.observe(crowd, POOLS, 2000)
+    kept._db.execute(f"PRAGMA max_page_count = {100 * num_pages}")
+    kept.observe(crowd, POOLS, 3000)
+    assert len(kept.between(2000, 4000)) == 1000
     kept.close()

@@ -19,7 +19,7 @@ DESIGNED = {
     404: "model_not_found",
     413: "too_large",
     429: "rpm, tpm, tokens_per_day, spend, concurrency, share_exceeded",
-    503: "quota_unavailable, policy_unavailable, no_replica, busy, queue_deadline, draining",
+    503: "quota_unavailable, policy_unavailable, no_replica, busy, queue_deadline, draining, storage_full",
 }
 FAILED = (
     "engine_error, decode_error, no_valid_token, kv_exhausted, worker_lost, replica_draining, prefill_lost, "
