@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 import grpc
 
 from headrace.v1 import worker_pb2
-from headrace_kit.lifecycle import cancel_and_wait
+from headrace_kit.lifecycle import cancel_and_wait, report_crash
 from headrace_worker.attempts import Attempt
 from headrace_worker.kv_servicer import to_its_end, to_layout
 from headrace_worker.kv_sources import Sources
@@ -118,7 +118,11 @@ class Pulls:
         self._pulls[wanted.handle] = pull
         task = asyncio.create_task(self._run(pull))
         self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        task.add_done_callback(self._ended)
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        report_crash("hand_off", task)
 
     def abort(self, handle: int, reason: str) -> None:
         """The request has ended, whyever. Idempotent."""
@@ -156,7 +160,6 @@ class Pulls:
         began_s = self._clock()
         try:
             await self._receive(pull)
-            destination.abort("prefill_lost")  # the stream ended too soon; no-op once it is complete
         except HandOffError as error:
             log.warning("hand_off_failed", extra={"transfer": pull.transfer_id, "detail": str(error)})
             destination.abort(error.reason)
@@ -169,7 +172,8 @@ class Pulls:
                 raise
         finally:
             pull.target.close()
-        self._settle(pull, began_s)
+            destination.abort("prefill_lost")  # whatever ended it too soon; no-op once it is complete
+            self._settle(pull, began_s)
         await self._say_goodbye(pull)
 
     def _settle(self, pull: _Pull, began_s: float) -> None:

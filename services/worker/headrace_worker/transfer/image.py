@@ -95,15 +95,15 @@ class PageImage:
         """An image of another process of this host and user. Raises HandOffError if it is not there."""
         try:
             fd = os.open(f"/proc/{ref.pid}/fd/{ref.fd}", os.O_RDWR | os.O_CLOEXEC)
+            try:
+                found = os.fstat(fd)
+                if found.st_size != ref.num_bytes:
+                    raise HandOffError(f"process {ref.pid} has another image than it said")
+                mapping = mmap.mmap(fd, ref.num_bytes)
+            finally:
+                os.close(fd)
         except OSError as error:
             raise HandOffError(f"the pages of process {ref.pid} cannot be mapped here: {error.strerror}") from error
-        try:
-            found = os.fstat(fd)
-            if found.st_size != ref.num_bytes:
-                raise HandOffError(f"process {ref.pid} has another image than it said")
-            mapping = mmap.mmap(fd, ref.num_bytes)
-        finally:
-            os.close(fd)
         if mapping[:_IDENTITY_BYTES].hex() != ref.identity:
             raise HandOffError(f"process {ref.pid} has another image than it said")
         return cls(ref, mapping, found.st_ino)
