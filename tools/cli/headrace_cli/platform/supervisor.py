@@ -6,6 +6,7 @@ orderly stop of the whole platform ends them, after the control plane that would
 
 import argparse
 import asyncio
+import contextlib
 import fcntl
 import json
 import os
@@ -55,11 +56,12 @@ class Supervisor:
 
     def _note_death(self, name: str, in_a_row: int) -> None:
         self._deaths[name] = in_a_row
-        write_atomically(self._state.deaths, json.dumps(self._deaths).encode())
+        with contextlib.suppress(OSError):  # a full disk keeps nobody from being started again
+            write_atomically(self._state.deaths, json.dumps(self._deaths).encode())
 
     def _give_up(self, sentence: str) -> None:
-        self._state.stop_reason.write_text(sentence, "utf-8")
         self._stopping.set()
+        self._state.stop_reason.write_text(sentence, "utf-8")
 
 
 def main() -> None:
