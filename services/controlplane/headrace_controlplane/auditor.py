@@ -64,7 +64,9 @@ class Auditor:
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
         self._sources, self._wall, self._clock, self._sleep = sources, wall, clock, sleep
-        self._tallies, self._read_to_ms = Tallies(), 0
+        self._tallies = Tallies()
+        self._read_to_ms: int | None = None
+        self._read_of: set[Process] = set()
         self._lock = asyncio.Lock()
 
     async def run(self) -> None:
@@ -123,17 +125,19 @@ class Auditor:
         }
 
     async def _read_journal(self, live: set[Process], keep_all: bool) -> None:
-        """From where the last reading ended; the first begins with the oldest process that lives."""
+        """From where the last reading ended, or with the oldest process that was not there then: it may be back."""
         now_ms = int(self._wall() * 1000)
-        start = self._read_to_ms or self._born_ms(live, now_ms)
+        begins = (self._read_to_ms, self._born_ms(live - self._read_of, now_ms))
+        start = min((begin for begin in begins if begin is not None), default=0)
         query = policy_pb2.UsageQuery(from_ms=max(0, start - _OVERLAP_MS), to_ms=0)
         rows = [row async for row in self._sources.questions.usage(query)]
         self._tallies.add(rows, live, forget=not keep_all)
-        self._read_to_ms = now_ms
+        self._read_to_ms, self._read_of = now_ms, live
 
-    def _born_ms(self, live: set[Process], now_ms: int) -> int:
-        segments = self._sources.lifetimes.between(0, now_ms)
-        return min((one.from_ms for one in segments if (one.replica_id, one.epoch) in live), default=0)
+    def _born_ms(self, processes: set[Process], now_ms: int) -> int | None:
+        """When the oldest of them was seen first; None if none was."""
+        segments = self._sources.lifetimes.between(0, now_ms) if processes else ()
+        return min((one.from_ms for one in segments if (one.replica_id, one.epoch) in processes), default=None)
 
     def _live(self) -> set[Process]:
         return {(record.id, record.epoch) for record in self._sources.registry.records()}

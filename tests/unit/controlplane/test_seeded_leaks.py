@@ -14,6 +14,7 @@ import pytest
 from headrace.v1 import fleet_pb2, fleet_pb2_grpc, policy_pb2, policy_pb2_grpc, response_pb2
 from headrace_controlplane.audit import Equation
 from headrace_controlplane.auditor import Auditor, Sources
+from headrace_controlplane.fleet.pools import Pool
 from headrace_controlplane.lifetimes import Lifetimes
 from headrace_controlplane.peers import Peers
 from headrace_controlplane.questions import Questions
@@ -51,7 +52,8 @@ class Journal(policy_pb2_grpc.PolicyServicer):
 
     async def GetUsage(self, request: Any, context: Any) -> AsyncIterator[policy_pb2.UsageRow]:
         for row in self.rows:
-            yield row
+            if row.settled_at_ms >= request.from_ms:
+                yield row
 
     def settle(self, response_id: str, replica: response_pb2.ReplicaRef, num_tokens: int) -> None:
         row = policy_pb2.UsageRow(settled_at_ms=1_000_000, row_id=f"1000000-{len(self.rows)}")
@@ -94,10 +96,13 @@ class Fleet:
         endpoint = await self.serve(Tells(self._worker))
         self.registry.heartbeat(Record(id=ref.id, epoch=ref.epoch, endpoint=endpoint, state="ready"), 0.0)
 
-    async def audit(self) -> list[Equation]:
+    def auditor(self) -> Auditor:
         roll_call, questions = RollCall(self.subscribers), Questions(self.subscribers, self.peers)
         sources = Sources(roll_call, self.peers, questions, self.registry, self.lifetimes)
-        return await Auditor(sources, sleep=no_sleep).audit()
+        return Auditor(sources, sleep=no_sleep)
+
+    async def audit(self) -> list[Equation]:
+        return await self.auditor().audit()
 
     async def broken(self) -> list[str]:
         return [one.equation.partition(" =")[0] for one in await self.audit() if not one.balanced]
@@ -243,3 +248,16 @@ def test_one_is_missed_for_a_while_until_it_is_back() -> None:
     subscribers.remove(again)
     now = MISSED_S + 1
     assert subscribers.missed("gateway") == []
+
+
+async def test_a_worker_that_was_away_for_longer_than_its_lease_is_no_leak_when_it_is_back(fleet: Fleet) -> None:
+    (record,), auditor = fleet.registry.records(), fleet.auditor()
+    for seen_ms in (500_000, 600_000):
+        fleet.lifetimes.observe([record], {"": Pool(model="m")}, seen_ms)
+    for is_back in (False, True):
+        assert all(one.balanced for one in await auditor.audit())
+        if is_back:
+            fleet.registry.heartbeat(record, 0.0)
+        else:
+            fleet.registry.remove(record.id)
+    assert all(one.balanced for one in await auditor.audit())
