@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from headrace_controlplane.forecast import BUCKET_S, ForecastUnavailable, LoadForecaster
 
 log = logging.getLogger(__name__)
-# After so long without any load there is no forecast: its spread remembers the load for half an hour, and a pool that
+# After so long without any load there is no forecast: its errors remember loads for six hours, and a pool that
 # nobody asks for has to come to its minimum.
 QUIET_S = 60.0
 
