@@ -93,7 +93,14 @@ class Site:
         return await self.start("controlplane", *own, "--grpc-listen", listen, *flags)
 
     async def router(self, controlplane: str, name: str = "router") -> Process:
-        return await self.start("router", "--controlplane", controlplane, directory=name)
+        """One that has its first snapshot, as whoever asks for /readyz before it sends requests."""
+        router = await self.start("router", "--controlplane", controlplane, directory=name)
+
+        async def ready() -> bool:
+            return router.readyz() == 200
+
+        await eventually(ready)
+        return router
 
     async def worker(self, controlplane: str, replica_id: str) -> Process:
         """One that no launcher started."""

@@ -82,8 +82,12 @@ async def test_up_over_a_restart_and_down(site: Site) -> None:
         assert site.launched_pids() == pids
         assert list((await scale(admin)).decisions)[: len(decisions)] == list(decisions)
     await eventually(lambda: is_empty(admin, site), limit_s=90)
-    final = await scale(admin)
-    assert (final.num_desired, final.num_ready, final.num_starting) == (0, 0, 0)
+
+    async def counts_none() -> bool:
+        seen = await scale(admin)
+        return (seen.num_desired, seen.num_ready, seen.num_starting) == (0, 0, 0)
+
+    await eventually(counts_none)
     for index in range(3):
         log = (site.state / "workers" / f"scripted-{index}.log").read_text()
         assert log.count('"starting"') == 1, "nobody was started twice"
