@@ -7,12 +7,10 @@ import pytest
 
 from headrace_sim.experiments.__main__ import NAMES
 
-# What takes minutes; those of the scaler take an hour, and have tests of their own.
-QUICK = [name for name in NAMES if not name.startswith("scaling")]
 REPORTS = Path(__file__).parents[3] / "docs" / "experiments"
 
 
-@pytest.mark.parametrize("name", QUICK)
+@pytest.mark.parametrize("name", NAMES)
 def test_a_comparison_has_a_command_and_a_report_with_a_table(name: str) -> None:
     assert callable(import_module(f"headrace_sim.experiments.{name.replace('-', '_')}").report)
     text = (REPORTS / f"{name}.md").read_text()
