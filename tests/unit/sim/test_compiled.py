@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+from importlib import import_module
 from pathlib import Path
 
 import pytest
@@ -23,6 +24,24 @@ def test_a_changed_source_is_compiled_anew(tmp_path: Path) -> None:
 
 def test_this_process_runs_the_sources() -> None:
     assert not compiled.is_compiled()
+
+
+def test_who_inherits_from_a_compiled_class_is_compiled_too() -> None:
+    """Else the class cannot be used: mypyc refuses interpreted subclasses when one is made."""
+    hot = set()
+    for package, patterns in compiled._HOT.items():
+        root = compiled._root(package)
+        paths = [path.relative_to(root) for pattern in patterns for path in root.glob(f"{pattern}.py")]
+        hot |= {".".join((package, *path.with_suffix("").parts)) for path in paths}
+    for path in compiled._root("headrace_sim").glob("*.py"):
+        if path.name in compiled._INTERPRETED:
+            continue
+        module = import_module(f"headrace_sim.{path.stem}")
+        classes = [
+            each for each in vars(module).values() if isinstance(each, type) and each.__module__ == module.__name__
+        ]
+        if any(base.__module__ in hot for each in classes for base in each.__mro__[1:]):
+            assert module.__name__ in hot
 
 
 @pytest.mark.slow

@@ -23,7 +23,7 @@ FOLDER = Path.home() / ".cache" / "headrace" / "compiled"
 _HOT = {
     "headrace_worker": ("scheduling/*", "perf/attention", "perf/gemm"),
     "headrace_router": ("scoring", "prediction", "deadlines", "in_flight", "shortlist"),
-    "headrace_sim": ("clock", "job", "books", "replica", "routing", "step_timer", "simulation"),
+    "headrace_sim": ("clock", "job", "books", "optimism", "replica", "routing", "step_timer", "simulation"),
 }
 # Reads and writes any dataclass by its fields, which compiled ones do not show.
 _INTERPRETED = ("__init__.py", "__main__.py", "record.py")
