@@ -1,12 +1,17 @@
 """What replicas and routers of a simulated fleet are made of: limits, step times, predictors."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
 
 from headrace_router.prediction import StepCost
+from headrace_sim.clock import Clock
 from headrace_sim.fleet import SimFleet, SimPool
+from headrace_sim.job import Job
+from headrace_sim.pipelined import PipelinedReplica
 from headrace_sim.prefix_map import PrefixMap, hash_block
-from headrace_sim.replica import END_ID, Make
+from headrace_sim.replica import END_ID, Make, Replica, Transfers
+from headrace_sim.stage_timer import FittedStageTimer, Pipeline, StageTimer
 from headrace_sim.step_timer import FittedTimer, StepTimer
 from headrace_worker.perf.prior import prior_model
 from headrace_worker.perf.step import Roofline
@@ -58,6 +63,7 @@ def make_of(pool: SimPool, options: Options) -> Make:
         end_token_ids=frozenset({END_ID}),
         caches_prefixes=options.shares_prefixes,
         overrun=overrun,
+        depth=settings.pp,
     )
     host_s = pool.section.host_ms / 1000
     measured = pool.step_model
@@ -71,7 +77,22 @@ def make_of(pool: SimPool, options: Options) -> Make:
         static_batching=options.static_batching,
         plans_ahead=pool.section.overlap,
         optimistic=options.optimistic,
+        pipeline=_pipeline_of(pool) if settings.pp > 1 else None,
     )
+
+
+def _pipeline_of(pool: SimPool) -> Pipeline:
+    stages = StageTimer(pool.roofline)
+    timer = stages if pool.step_model is None else FittedStageTimer(pool.step_model, stages)
+    return Pipeline(timer, pool.settings.pp, pool.section.host_ms / 1000, pool.settings.device == "cpu")
+
+
+def replica_of(
+    replica_id: str, pool: str, make: Make, clock: Clock, on_ended: Callable[[Job], None], transfers: Transfers
+) -> Replica:
+    """One replica; of several stages, one that has several plans in flight."""
+    kind = Replica if make.pipeline is None else PipelinedReplica
+    return kind(replica_id, pool, make, clock, on_ended, transfers)
 
 
 def cost_of(pool: SimPool) -> StepCost:

@@ -21,9 +21,12 @@ from headrace_sim.errors import SimulationError
 FOLDER = Path.home() / ".cache" / "headrace" / "compiled"
 # What runs for every request, row or step.
 _HOT = {
-    "headrace_worker": ("scheduling/*", "perf/attention", "perf/gemm"),
+    "headrace_worker": ("scheduling/*", "perf/attention", "perf/gemm", "perf/pipeline"),
     "headrace_router": ("scoring", "prediction", "deadlines", "in_flight", "shortlist"),
-    "headrace_sim": ("clock", "job", "books", "optimism", "replica", "routing", "step_timer", "simulation"),
+    "headrace_sim": (
+        *("clock", "job", "books", "optimism", "replica", "pipelined", "routing", "stage_timer", "step_timer"),
+        "simulation",
+    ),
 }
 # Reads and writes any dataclass by its fields, which compiled ones do not show.
 _INTERPRETED = ("__init__.py", "__main__.py", "record.py")

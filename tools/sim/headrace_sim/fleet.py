@@ -209,6 +209,8 @@ def _check_names(where: str, named: Mapping[str, Any], known: Mapping[str, Any])
 
 def _pool(name: str, pool: Pool, section: SimulationSection) -> SimPool:
     here = section.pools.get(name, PoolSection())
+    if here.overlap and pool.pp > 1:
+        raise SimulationError(f"simulation.pools.{name}.overlap: is not there for a pipeline (pp is {pool.pp})")
     model = section.models.get(pool.model, ModelSection())
     try:
         shape = _shape(pool.model, model)

@@ -14,7 +14,8 @@ from typing import Any, Literal, Protocol
 from headrace_sim.clock import Clock
 from headrace_sim.job import Job
 from headrace_sim.optimism import NoForesight
-from headrace_sim.step_timer import FittedTimer, StepTimer
+from headrace_sim.stage_timer import Pipeline
+from headrace_sim.step_timer import FittedTimer, StepTimer, load_of
 from headrace_worker.scheduling.cancel import Cancel
 from headrace_worker.scheduling.chunking import StepTimePredictor
 from headrace_worker.scheduling.events import Accepted, Event, Finished, PagesWanted, Refused, Tokens
@@ -47,10 +48,11 @@ class Make:
     static_batching: bool = False
     plans_ahead: bool = False
     optimistic: bool = False
+    pipeline: Pipeline | None = None
 
 
 @dataclass(slots=True)
-class _Step:
+class Step:
     """The plan that runs: `num_steps` of it, the first taking `first_s` and each next one `more_s` longer."""
 
     plan: Plan
@@ -114,7 +116,7 @@ class Replica:
         """Rises with whatever a load report would show."""
         self.slowness = 1.0
         self._clock, self._on_ended = clock, on_ended
-        self._step: _Step | None = None
+        self._step: Step | None = None
         self._num_plans = 0
         self._wake_s = float("inf")
         self._next_batch: list[Request] = []
@@ -214,6 +216,16 @@ class Replica:
         """Plan the next step if none runs."""
         if self._step is not None or self.state == "gone":
             return
+        plan = self._plan()
+        if plan is None:
+            self._sleep()
+            return
+        self._num_plans += 1
+        self._step = self._timed(plan, self._clock.now)
+        self._clock.at(self._step.end_s(self._step.num_steps), self._end_step, self._num_plans, self._step.num_steps)
+
+    def _plan(self) -> Plan | None:
+        """The next plan, if there is something to compute now."""
         now = self._clock.now
         self.version += 1
         if self._next_batch and self.scheduler.is_idle:
@@ -224,23 +236,10 @@ class Replica:
         plan = self.scheduler.plan(now)
         if self.scheduler.running.events:
             self._tell(self.scheduler.take_events())
-        if plan is None:
-            self._sleep()
-            return
-        self._num_plans += 1
-        self._step = self._timed(plan, now)
-        self._clock.at(self._step.end_s(self._step.num_steps), self._end_step, self._num_plans, self._step.num_steps)
+        return plan
 
-    def _timed(self, plan: Plan, now: float) -> _Step:
-        chunks: list[tuple[int, int]] = []
-        num_decodes = num_context = 0
-        for row in plan.rows:
-            if len(row.token_ids) == 1 and row.samples:
-                num_decodes += 1
-                num_context += row.start
-            else:
-                chunks.append((len(row.token_ids), row.start))
-        num_context += num_decodes
+    def _timed(self, plan: Plan, now: float) -> Step:
+        chunks, num_decodes, num_context = load_of(plan)
         timer = self.make.timer
         first_s = timer.step_s(chunks, num_decodes, num_context) * self.slowness
         num_steps, more_s = 1, 0.0
@@ -249,7 +248,7 @@ class Replica:
             if num_steps > 1:
                 last_s = timer.step_s((), num_decodes, num_context + num_decodes * (num_steps - 1)) * self.slowness
                 more_s = (last_s - first_s) / (num_steps - 1)
-        step = _Step(plan, now, num_steps, first_s, more_s, self._num_plans)
+        step = Step(plan, now, num_steps, first_s, more_s, self._num_plans)
         deadline_s = self.scheduler.next_deadline_s()
         if num_steps > 1 and deadline_s is not None and deadline_s < step.end_s(num_steps):
             step.num_steps = step.steps_until(deadline_s)
@@ -282,19 +281,23 @@ class Replica:
         if step is None or step.number != number or step.num_steps != num_steps:
             return  # cut short, or killed
         self._step = None
-        rows = self._results(step)
-        events = self.scheduler.complete(StepResult(step.plan.step, tuple(rows)), self._clock.now)
-        self.num_steps += num_steps
         self.busy_s += self._clock.now - step.started_s
-        for export in step.plan.exports:
-            self._transfers.exported(export)
-        self._tell(events)
+        self._settle(step)
         if num_steps > 1:
             self._settle_jump(num_steps)
         self._leave_if_idle()
         self._go_on()
 
-    def _results(self, step: _Step) -> list[ResultRow]:
+    def _settle(self, step: Step) -> None:
+        """What a plan brought."""
+        rows = self._results(step)
+        events = self.scheduler.complete(StepResult(step.plan.step, tuple(rows)), self._clock.now)
+        self.num_steps += step.num_steps
+        for export in step.plan.exports:
+            self._transfers.exported(export)
+        self._tell(events)
+
+    def _results(self, step: Step) -> list[ResultRow]:
         """The tokens that each row drew, and the jobs' own account of them."""
         now, count = self._clock.now, step.num_steps
         gap_s = step.first_s + step.more_s * (count - 1)

@@ -14,7 +14,7 @@ from random import Random
 from headrace_controlplane.autoscale import ScaleState
 from headrace_router.deadlines import Budget
 from headrace_router.scoring import Ask
-from headrace_sim.assembly import VOCAB, Options, cost_of, make_of, prefix_map
+from headrace_sim.assembly import VOCAB, Options, cost_of, make_of, prefix_map, replica_of
 from headrace_sim.books import Books, Column
 from headrace_sim.clock import Clock
 from headrace_sim.depot import Depot
@@ -264,7 +264,7 @@ class Simulation:
         return max((self.clock.now - since for since in waits if since is not None), default=0.0)
 
     def _build(self, replica_id: str, pool: SimPool) -> Replica:
-        return Replica(replica_id, pool.name, self._makes[pool.name], self.clock, self._on_ended, self.hand_offs)
+        return replica_of(replica_id, pool.name, self._makes[pool.name], self.clock, self._on_ended, self.hand_offs)
 
     def _replica(self, replica_id: str) -> Replica | None:
         entry = self.depot.entries.get(replica_id)

@@ -9,9 +9,23 @@ from collections.abc import Sequence
 from headrace_worker.perf.attention import Heads, Prefill, decode_time_s, prefill_time_s
 from headrace_worker.perf.step import Roofline, StepLoad
 from headrace_worker.perf.step_model import StepModel
+from headrace_worker.scheduling.plan import Plan
 
 # Below, every number of rows is computed; above, multiples of the grid.
 _EXACT_ROWS, _GRID = 256, 64
+
+
+def load_of(plan: Plan) -> tuple[list[tuple[int, int]], int, int]:
+    """What a plan computes: chunks (tokens, tokens before them), decodes, and the keys that these read in all."""
+    chunks: list[tuple[int, int]] = []
+    num_decodes = num_context = 0
+    for row in plan.rows:
+        if len(row.token_ids) == 1 and row.samples:
+            num_decodes += 1
+            num_context += row.start
+        else:
+            chunks.append((len(row.token_ids), row.start))
+    return chunks, num_decodes, num_context + num_decodes
 
 
 class FittedTimer:
@@ -45,10 +59,11 @@ class StepTimer:
         """Seconds of a step of prompt chunks (tokens, tokens before them) and decodes over so many keys in all."""
         num_rows = num_decodes + sum(num_tokens for num_tokens, _ in chunks)
         seconds = self._products_s(num_rows) + self._output_s(num_decodes + len(chunks))
-        seconds += self._attention_s(chunks, num_decodes, num_context_tokens)
+        seconds += self.attention_s(chunks, num_decodes, num_context_tokens)
         return seconds * self._slowness + self._host_s
 
-    def _attention_s(self, chunks: Sequence[tuple[int, int]], num_decodes: int, num_context_tokens: int) -> float:
+    def attention_s(self, chunks: Sequence[tuple[int, int]], num_decodes: int, num_context_tokens: int) -> float:
+        """Attention of all layers."""
         heads, card, efficiency, seconds = self._heads, self._roofline.card, self._attention, 0.0
         for num_layers, window in self._spans:
             if not num_layers:

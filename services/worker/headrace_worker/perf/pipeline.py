@@ -38,3 +38,22 @@ class PipelineSchedule:
 def pipelined_time_s(stage_times_s: Sequence[float], num_microbatches: int) -> float:
     """Seconds until the last microbatch leaves: one fills the pipe, the others follow at the slowest stage's pace."""
     return sum(stage_times_s) + (num_microbatches - 1) * max(stage_times_s)
+
+
+class StageLine:
+    """Stages that each work at one microbatch at a time, in order: one that meets a busy stage waits before it.
+
+    `free_s` is when each stage is done with all that has entered, on the caller's clock.
+    """
+
+    def __init__(self, num_stages: int) -> None:
+        self.free_s = [0.0] * num_stages
+
+    def enter(self, stage_times_s: Sequence[float], at_s: float = 0.0) -> float:
+        """When a microbatch that comes to the first stage at `at_s`, behind all others, leaves the last one."""
+        now, free_s = at_s, self.free_s
+        assert len(stage_times_s) == len(free_s), "a microbatch passes every stage"
+        for stage, seconds in enumerate(stage_times_s):
+            now = max(now, free_s[stage]) + seconds
+            free_s[stage] = now
+        return now

@@ -76,9 +76,9 @@ class Roofline:
         num_layers = self.layout.stage_layers(self.shape)[stage]
         ops = [op.times(num_layers) for op in self.layer(load)]
         if stage == self.layout.pipeline - 1:
-            ops.extend(self._output(load))
+            ops.extend(self.output(load))
         else:
-            ops.append(self._send(load))
+            ops.append(self.send(load))
         return tuple(ops)
 
     def layer(self, load: StepLoad) -> Iterator[OpCost]:
@@ -102,7 +102,7 @@ class Roofline:
         yield self._gemm("mlp_down", rows, shape.hidden_size, mlp_width)
         yield self._all_reduce("mlp_all_reduce", rows)
 
-    def _output(self, load: StepLoad) -> Iterator[OpCost]:
+    def output(self, load: StepLoad) -> Iterator[OpCost]:
         """Final norm, output matrix (kept at 16 bits or more, as quantized checkpoints do) and the sampler's passes."""
         rows, width = load.num_sampled, -(-self.shape.vocab_size // self.layout.tensor)
         yield self._elementwise("norm", 4 * rows * self.shape.hidden_size)
@@ -167,7 +167,7 @@ class Roofline:
         sent = all_reduce_bytes(num_bytes, self.layout.tensor)
         return OpCost(name, time_s, link_bytes=sent, link_s=sent / self.card.link_bandwidth)
 
-    def _send(self, load: StepLoad) -> OpCost:
+    def send(self, load: StepLoad) -> OpCost:
         """Every rank hands the whole hidden states to its counterpart, all ranks at once."""
         num_bytes = load.num_tokens * self.shape.hidden_size * ACTIVATION_BYTES
         time_s = send_time_s(num_bytes, self.card, self.efficiency.collective)

@@ -1,0 +1,103 @@
+"""How long a step takes in each stage of a pipeline: its share of the layers, and what it hands on or draws.
+
+By the roofline, for millions of steps, as `step_timer` has it of the whole. Together the stages take what
+`Roofline.stage_times_s` says; the time of the host is not in it.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from headrace_sim.step_timer import StepTimer
+from headrace_worker.perf.attention import Prefill
+from headrace_worker.perf.step import Roofline, StepLoad
+from headrace_worker.perf.step_model import StepModel
+
+# Below, every number of rows is computed; above, multiples of the grid.
+_EXACT_ROWS, _GRID = 256, 64
+_ATTENTION = ("prefill_attention", "decode_attention")
+
+
+class StageTimer:
+    """Steps of one replica whose layers lie in stages."""
+
+    def __init__(self, roofline: Roofline) -> None:
+        self._roofline, self._steps = roofline, StepTimer(roofline)
+        self._shares = [count / roofline.shape.num_layers for count in roofline.layout.stage_layers(roofline.shape)]
+        self._layers, self._sends = _Table(self._layers_s), _Table(self._send_s)
+        self._outputs: dict[int, float] = {}
+
+    def stages_s(self, chunks: Sequence[tuple[int, int]], num_decodes: int, num_context_tokens: int) -> list[float]:
+        """Seconds in each stage, of the load that `StepTimer.step_s` takes."""
+        num_rows = num_decodes + sum(num_tokens for num_tokens, _ in chunks)
+        layers_s = self._layers.at(num_rows) + self._steps.attention_s(chunks, num_decodes, num_context_tokens)
+        send_s = self._sends.at(num_rows)
+        times = [share * layers_s + send_s for share in self._shares]
+        times[-1] += self._output_s(num_decodes + len(chunks)) - send_s
+        return times
+
+    def _layers_s(self, num_rows: int) -> float:
+        """All layers without attention."""
+        ops = self._roofline.layer(StepLoad((Prefill(num_rows),)))
+        return self._roofline.shape.num_layers * sum((op.time_s for op in ops if op.name not in _ATTENTION), 0.0)
+
+    def _send_s(self, num_rows: int) -> float:
+        return self._roofline.send(StepLoad((Prefill(num_rows),))).time_s
+
+    def _output_s(self, num_sampled: int) -> float:
+        found = self._outputs.get(num_sampled)
+        if found is None:
+            ops = self._roofline.output(StepLoad((), num_sampled, 0))
+            found = self._outputs[num_sampled] = sum((op.time_s for op in ops), 0.0)
+        return found
+
+
+class FittedStageTimer:
+    """Steps by the coefficients that a replica fitted to its own, in the roofline's proportion of the stages."""
+
+    def __init__(self, model: StepModel, stages: StageTimer) -> None:
+        self._model, self._stages = model, stages
+
+    def stages_s(self, chunks: Sequence[tuple[int, int]], num_decodes: int, num_context_tokens: int) -> list[float]:
+        """As `StageTimer.stages_s`."""
+        prefills = tuple(Prefill(num_tokens, num_cached) for num_tokens, num_cached in chunks)
+        seconds = self._model.predict(StepLoad(prefills, num_decodes, num_context_tokens))
+        times = self._stages.stages_s(chunks, num_decodes, num_context_tokens)
+        factor = seconds / sum(times, 0.0)
+        return [each * factor for each in times]
+
+
+@dataclass(frozen=True)
+class Pipeline:
+    """The stages of the replicas of a pool.
+
+    `host_s` is taken by the host for each plan, before the first stage. `host_computes`: the host itself is the first
+    stage, as on a CPU, and hears of tokens only between its plans.
+    """
+
+    timer: StageTimer | FittedStageTimer
+    num_stages: int
+    host_s: float = 0.0
+    host_computes: bool = False
+
+
+class _Table:
+    """Seconds by number of rows, computed once: of many rows they are smooth, a straight line from one multiple of the
+    grid to the next.
+    """
+
+    def __init__(self, compute: Callable[[int], float]) -> None:
+        self._compute = compute
+        self._known: dict[int, float] = {}
+
+    def at(self, num_rows: int) -> float:
+        found = self._known.get(num_rows)
+        if found is None:
+            found = self._known[num_rows] = self._between(num_rows)
+        return found
+
+    def _between(self, num_rows: int) -> float:
+        before, rest = divmod(num_rows, _GRID)
+        if num_rows < _EXACT_ROWS or not rest:
+            return self._compute(num_rows)
+        low_s, high_s = self.at(before * _GRID), self.at((before + 1) * _GRID)
+        return low_s + (high_s - low_s) * rest / _GRID
