@@ -1,7 +1,7 @@
 """A conversation as chat templates expect it: messages, calls and tools as plain mappings; every field checked."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from headrace.v1 import inference_pb2 as pb
@@ -51,6 +51,18 @@ def template_tools(chat: pb.Conversation) -> list[dict[str, Any]] | None:
     ]
 
 
+def written_texts(chat: pb.Conversation) -> Iterator[str]:
+    """Every text of it that a template may show."""
+    for message in chat.messages:
+        yield from filter(None, (message.name, message.content))
+        for call in message.tool_calls:
+            yield call.name
+            yield from _texts_in(json.loads(call.arguments or "{}"))
+    for tool in chat.tools if chat.tool_choice != "none" else ():
+        yield from (tool.name, tool.description)
+        yield from _texts_in(json.loads(tool.parameters or "{}"))
+
+
 def forced_names(chat: pb.Conversation) -> frozenset[str]:
     """The functions of which one has to be called; empty where the model may choose."""
     if chat.tool_choice in ("", "auto", "none"):
@@ -80,6 +92,19 @@ def forced_call_schema(chat: pb.Conversation) -> str:
 def callable_names(chat: pb.Conversation) -> frozenset[str]:
     """Names of the functions that the model may call."""
     return frozenset() if chat.tool_choice == "none" else frozenset(tool.name for tool in chat.tools)
+
+
+def _texts_in(value: Any) -> Iterator[str]:
+    """The strings of a JSON value, names too."""
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, dict):
+        for name, item in value.items():
+            yield name
+            yield from _texts_in(item)
+    elif isinstance(value, list):
+        for item in value:
+            yield from _texts_in(item)
 
 
 def _template_message(message: pb.Message) -> dict[str, Any]:

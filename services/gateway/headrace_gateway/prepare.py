@@ -4,7 +4,9 @@ The caller is known by then; nothing here waits for another service.
 """
 
 import asyncio
+from collections.abc import Callable
 from datetime import datetime
+from typing import TypeVar
 
 from headrace.v1 import inference_pb2 as pb
 from headrace.v1 import policy_pb2, prefix_chain, response_pb2
@@ -17,6 +19,7 @@ from headrace_gateway.conversation import (
     forced_names,
     template_messages,
     template_tools,
+    written_texts,
 )
 from headrace_gateway.grammar import MAX_TEXT_BYTES, check_grammar
 from headrace_gateway.labels import MAX_NAME_CHARS, check_labels
@@ -26,6 +29,7 @@ from headrace_gateway.sampling import check_sampling
 from headrace_gateway.text.stop_strings import StopStrings
 from headrace_kit.errors import HeadraceError
 
+R = TypeVar("R")
 MAX_STOPS = 16
 MAX_STOP_CHARS = 1024
 _IN_THREAD_BYTES = 16 * 1024  # above this, tokenizing would be felt by the other streams
@@ -52,7 +56,7 @@ class Preparer:
         model = self._catalog.find(request.model)
         _check_shape(request, model)
         _force_call(request)
-        ids = await self._encode(model, request)
+        ids = await _apart(_encode, model, request)
         declared = _declare(request, len(ids), model)
         check_sampling(request.sampling, model.card.vocab_size, declared.max_output_tokens)
         packed = prefix_chain.pack_ids(ids)
@@ -63,7 +67,7 @@ class Preparer:
             identity=identity,
             model=model,
             prompt_ids=packed,
-            prompt_text=_text(request) if identity.screen_input else "",
+            prompt_text=await _apart(_written, model, request) if identity.screen_input else "",
             bounds=response_pb2.Bounds(
                 num_prompt_tokens=declared.num_prompt_tokens,
                 max_output_tokens=declared.max_output_tokens,
@@ -83,7 +87,7 @@ class Preparer:
         """Prompt tokens of a request."""
         model = self._catalog.find(request.model)
         _check_input(request, model)
-        return len(await self._encode(model, request))
+        return len(await _apart(_encode, model, request))
 
     def _slo_class(self, request: pb.GenerateRequest, identity: policy_pb2.Identity) -> str:
         if request.slo_class and request.slo_class not in self._catalog.classes:
@@ -91,10 +95,14 @@ class Preparer:
             raise _invalid("slo_class", f"there is no class {request.slo_class[:40]!r}; there are: {known}")
         return request.slo_class or identity.slo_class
 
-    async def _encode(self, model: ServedModel, request: pb.GenerateRequest) -> list[int]:
-        if request.ByteSize() > _IN_THREAD_BYTES:
-            return await asyncio.to_thread(_encode, model, request)
-        return _encode(model, request)
+
+async def _apart(
+    work: Callable[[ServedModel, pb.GenerateRequest], R], model: ServedModel, request: pb.GenerateRequest
+) -> R:
+    """In a thread, if it would be felt by the other streams."""
+    if request.ByteSize() > _IN_THREAD_BYTES:
+        return await asyncio.to_thread(work, model, request)
+    return work(model, request)
 
 
 def _encode(model: ServedModel, request: pb.GenerateRequest) -> list[int]:
@@ -152,11 +160,18 @@ def _check_input(request: pb.GenerateRequest, model: ServedModel) -> None:
             check_conversation(request.chat, takes_tools=style_of(model.encoder).takes_tools)
 
 
-def _text(request: pb.GenerateRequest) -> str:
-    """What people wrote, for input rules."""
-    if request.WhichOneof("input") == "chat":
-        return "\n".join(message.content for message in request.chat.messages)
-    return request.text
+def _written(model: ServedModel, request: pb.GenerateRequest) -> str:
+    """What people wrote, for input rules, whatever they wrote it as."""
+    match request.WhichOneof("input"):
+        case "chat":
+            return "\n".join(written_texts(request.chat))
+        case "text":
+            return request.text
+        case _:
+            try:
+                return model.tokenizer.decode(list(request.tokens.ids))
+            except HeadraceError as error:
+                raise _invalid("prompt", error.message) from error
 
 
 def _invalid(name: str, problem: str) -> HeadraceError:
