@@ -5,6 +5,7 @@ that have no replica.
 """
 
 import asyncio
+import contextlib
 import hashlib
 import hmac
 import logging
@@ -131,8 +132,9 @@ class Catalog:
         return prefix_chain.chain_root(model.card.tokenizer_digest, salt)
 
     async def run(self) -> None:
-        """Loads missing cards for ever; for `host.tasks.start`."""
+        """Loads missing cards for ever; for `host.tasks.start`, which begins anew what crashed: so does this."""
         attempt = 0
+        self._changed.set()
         while True:
             await self._changed.wait()
             self._changed.clear()
@@ -172,7 +174,7 @@ class Catalog:
 
     async def _card_bytes(self, digest: bytes) -> bytes:
         path = self._folder / f"{digest.hex()}.json"
-        if await asyncio.to_thread(path.exists):
+        with contextlib.suppress(OSError):
             kept = await asyncio.to_thread(path.read_bytes)
             if hashlib.sha256(kept).digest() == digest:
                 return kept
@@ -183,7 +185,10 @@ class Catalog:
                 raise CardError("card", f"is over {_MAX_CARD_BYTES} bytes")
         if hashlib.sha256(data).digest() != digest:
             raise CardError("card", "does not have the digest that it was asked for by")
-        await asyncio.to_thread(write_atomically, path, bytes(data))
+        try:
+            await asyncio.to_thread(write_atomically, path, bytes(data))
+        except OSError as error:  # it is served all the same; only the next start has to fetch it again
+            log.error("card_not_stored", extra={"path": path, "detail": error})
         return bytes(data)
 
 

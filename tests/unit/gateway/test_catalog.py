@@ -1,5 +1,8 @@
 """The models that may be named: what is not known yet is not the same as what does not exist."""
 
+import asyncio
+import hashlib
+from collections.abc import AsyncIterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -7,10 +10,12 @@ from typing import Any
 import grpc
 import pytest
 
-from headrace.v1 import inference_pb2, policy_pb2, response_pb2, routing_pb2, snapshot_pb2
+from headrace.v1 import fleet_pb2, inference_pb2, policy_pb2, response_pb2, routing_pb2, snapshot_pb2
 from headrace_gateway import messages
 from headrace_gateway.catalog import Catalog
 from headrace_kit.errors import HeadraceError
+from headrace_kit.lifecycle import cancel_and_wait
+from tests.unit.gateway.text.toy_models import make_card
 
 
 @pytest.fixture
@@ -79,3 +84,46 @@ def test_tenants_share_a_chain_only_in_a_group() -> None:
     roots = [catalog.chain_root(model, identity) for identity in (one, two, grouped)]
     assert len(set(roots)) == 3
     assert catalog.chain_root(model, also) == roots[2]
+
+
+class Cards:
+    """A control plane that has one card."""
+
+    def __init__(self, card: bytes) -> None:
+        self._card = card
+
+    async def GetArtifact(self, request: Any, timeout: float) -> AsyncIterator[fleet_pb2.ArtifactChunk]:
+        yield fleet_pb2.ArtifactChunk(data=self._card)
+
+
+def wants(catalog: Any, card: bytes) -> None:
+    catalog._stub = Cards(card)
+    entry = snapshot_pb2.ModelEntry(name="m", card_digest=hashlib.sha256(card).digest())
+    catalog.apply(snapshot_pb2.GatewaySection(models=[entry]))
+
+
+async def test_a_card_that_the_disk_does_not_take_is_served_all_the_same(tmp_path: Path) -> None:
+    (tmp_path / "cards").write_text("no directory")
+    catalog = Catalog(grpc.aio.insecure_channel("127.0.0.1:1"), tmp_path / "cards")
+    wants(catalog, make_card())
+    assert await catalog._load_all()
+    assert catalog.find("m").name == "m"
+
+
+async def test_a_run_that_crashed_begins_with_what_is_missing(catalog: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The supervisor starts it again; no further snapshot may be needed."""
+    wants(catalog, make_card())
+    catalog._changed.clear()  # as the run that crashed left it
+    loaded, load = asyncio.Event(), catalog._load_all
+
+    async def load_all() -> bool:
+        complete: bool = await load()
+        loaded.set()
+        return complete
+
+    monkeypatch.setattr(catalog, "_load_all", load_all)
+    running = asyncio.create_task(catalog.run())
+    async with asyncio.timeout(30):
+        await loaded.wait()
+    await cancel_and_wait(running)
+    assert catalog.find("m").name == "m"

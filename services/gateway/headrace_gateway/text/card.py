@@ -53,7 +53,7 @@ def parse_card(data: bytes) -> ModelCard:
     """A card from the bytes that its digest names; raises CardError."""
     try:
         values = json.loads(data)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise CardError("card", f"is not JSON: {error}") from None
     if not isinstance(values, dict):
         raise CardError("card", "must be an object")
@@ -121,7 +121,7 @@ def _special_tokens(values: dict[str, Any]) -> dict[str, str]:
 
 def _tokenizer(values: dict[str, Any]) -> tuple[str, bytes]:
     text = _get(values, "tokenizer", str)
-    digest = hashlib.sha256(text.encode()).digest()
+    digest = hashlib.sha256(text.encode("utf-8", "replace")).digest()
     if _hex(values, "tokenizer_digest") != digest:
         raise CardError("tokenizer_digest", "is not the SHA-256 of tokenizer")
     return text, digest
