@@ -32,6 +32,7 @@ class Outbox:
         migrate(self._database, _SCHEMA)
         self._ids = {row[0] for row in self._database.execute("SELECT response_id FROM settlement")}
         self._unwritten: dict[str, bytes] = {}
+        self._aside: dict[str, bytes] = {}
         self._undeleted: set[str] = set()
 
     def put(self, response_id: str, request: bytes) -> None:
@@ -48,12 +49,9 @@ class Outbox:
         self._undeleted.add(response_id)
         self._catch_up()
 
-    def set_aside(self, response_id: str) -> None:
+    def set_aside(self, response_id: str, request: bytes) -> None:
         """Out of the queue and kept for a person: policy will never take it."""
-        self._write(
-            "INSERT OR REPLACE INTO refused SELECT response_id, request FROM settlement WHERE response_id = ?",
-            (response_id,),
-        )
+        self._aside[response_id] = request
         self.remove(response_id)
 
     def refused(self) -> list[str]:
@@ -69,11 +67,12 @@ class Outbox:
         return [*written, *self._unwritten.items()][:limit]
 
     def _catch_up(self) -> None:
-        """Writes what is new and some of what the disk did not take before, the oldest first."""
-        for response_id, request in list(islice(self._unwritten.items(), _AT_ONCE)):
-            if not self._write("INSERT OR REPLACE INTO settlement VALUES (?, ?)", (response_id, request)):
-                return
-            del self._unwritten[response_id]
+        """Writes what is new and some of what the disk did not take before, the oldest first; deletes last."""
+        for table, unwritten in (("settlement", self._unwritten), ("refused", self._aside)):
+            for response_id, request in list(islice(unwritten.items(), _AT_ONCE)):
+                if not self._write(f"INSERT OR REPLACE INTO {table} VALUES (?, ?)", (response_id, request)):
+                    return
+                del unwritten[response_id]
         for response_id in list(islice(self._undeleted, _AT_ONCE)):
             if not self._write("DELETE FROM settlement WHERE response_id = ?", (response_id,)):
                 return

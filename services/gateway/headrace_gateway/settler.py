@@ -108,7 +108,7 @@ class Settler:
                     return False
                 log.error("settlement_refused", extra={"response_id": response_id, "detail": error.message})
                 _refused.inc()
-                self._outbox.set_aside(response_id)
+                self._outbox.set_aside(response_id, serialized)
                 self._unconfirmed.discard(response_id)
                 self.num_set_aside += 1
             else:

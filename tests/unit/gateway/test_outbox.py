@@ -57,3 +57,20 @@ def test_what_a_full_disk_did_not_take_is_made_good_once_it_takes_something(
     outbox.put("waits", b"new")
     assert outbox.oldest(10) == [("waits", b"new")]
     assert Outbox(path).oldest(10) == [("waits", b"new")], "a successor neither sends twice nor forgets"
+
+
+def test_what_was_set_aside_is_kept_whatever_the_disk_took(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "outbox.sqlite"
+    outbox = Outbox(path)
+    outbox.put("written", b"one")
+    disk = FullDisk(path)
+    monkeypatch.setattr(outbox, "_database", disk)
+    disk.full = True
+    outbox.put("unwritten", b"two")
+    for response_id, request in outbox.oldest(10):
+        outbox.set_aside(response_id, request)
+    assert not outbox.oldest(10)
+    disk.full = False
+    outbox.put("later", b"three")
+    again = Outbox(path)
+    assert (again.refused(), again.oldest(10)) == (["written", "unwritten"], [("later", b"three")])
