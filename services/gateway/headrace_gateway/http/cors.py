@@ -9,6 +9,7 @@ from typing import Any
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+EVERY_ORIGIN = "*"
 _PREFLIGHT_AGE_S = 600
 _EXPOSED = "x-request-id, x-headrace-response-id, x-headrace-snapshot, x-headrace-retry-of, retry-after"
 
@@ -21,8 +22,8 @@ class Cors:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         headers = Headers(scope=scope) if scope["type"] == "http" else Headers()
-        origin = headers.get("origin", "")
-        if not origin or origin not in self._origins():
+        origin, allowed = headers.get("origin", ""), self._origins()
+        if not origin or not (origin in allowed or EVERY_ORIGIN in allowed):
             await self._app(scope, receive, send)
         elif scope["method"] == "OPTIONS" and "access-control-request-method" in headers:
             await _answer_preflight(origin, headers.get("access-control-request-headers", ""), send)

@@ -33,6 +33,13 @@ async def test_a_named_origin_may_call() -> None:
     assert "access-control-allow-credentials" not in told.headers
 
 
+async def test_a_star_names_every_origin() -> None:
+    told = await call(answer("GET", origin="https://theirs.example"), ["*"])
+    assert told.headers["access-control-allow-origin"] == "https://theirs.example"
+    preflight = answer("OPTIONS", origin="https://theirs.example", access_control_request_method="POST")
+    assert (await call(preflight, ["*"])).status_code == 204
+
+
 async def test_its_preflight_is_answered() -> None:
     wanted = "authorization,x-headrace-session"
     preflight = answer("OPTIONS", origin=ORIGINS[0], access_control_request_method="POST",
