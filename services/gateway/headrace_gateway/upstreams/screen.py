@@ -4,6 +4,7 @@ When it breaks, every response with text in it hears that policy was lost; the n
 """
 
 import asyncio
+from functools import partial
 from typing import Protocol
 
 import grpc
@@ -11,6 +12,7 @@ import grpc
 from headrace.v1 import policy_pb2 as pb
 from headrace_gateway.lifecycle import events, outputs
 from headrace_gateway.upstreams.policy import PolicyClient
+from headrace_kit.lifecycle import report_crash
 
 
 class Screened(Protocol):
@@ -62,6 +64,7 @@ class ScreenClient:
         if self._requests is None:
             self._requests = asyncio.Queue()
             self._reader = asyncio.create_task(self._read(self._requests), name="screen")
+            self._reader.add_done_callback(partial(report_crash, "screen"))
         return self._requests
 
     async def _read(self, requests: "asyncio.Queue[pb.ScreenRequest]") -> None:

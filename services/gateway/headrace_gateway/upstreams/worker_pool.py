@@ -15,7 +15,7 @@ from headrace.v1 import fleet_pb2, fleet_pb2_grpc
 from headrace.v1 import worker_pb2 as pb
 from headrace_gateway.upstreams.worker_link import WorkerLink
 from headrace_kit.channels import Tls, connect
-from headrace_kit.lifecycle import backoff_s, cancel_and_wait
+from headrace_kit.lifecycle import backoff_s, cancel_and_wait, report_crash
 
 log = logging.getLogger(__name__)
 _SERVING = (pb.REPLICA_STATE_READY, pb.REPLICA_STATE_DEGRADED, pb.REPLICA_STATE_DRAINING)
@@ -49,8 +49,12 @@ class WorkerPool:
             link = self._links[endpoint] = WorkerLink(self._channel(endpoint), self._peer.hello, self._on_orphans)
             task = asyncio.create_task(link.run(self._frame_timeout_s), name=f"attach {endpoint}")
             self._tasks.add(task)
-            task.add_done_callback(self._tasks.discard)
+            task.add_done_callback(self._ended)
         return link
+
+    def _ended(self, task: "asyncio.Task[None]") -> None:
+        self._tasks.discard(task)
+        report_crash("attach", task)
 
     @property
     def live_links(self) -> list[WorkerLink]:
