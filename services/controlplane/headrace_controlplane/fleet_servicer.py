@@ -13,9 +13,10 @@ from headrace_controlplane.ledger import Current, Ledger
 from headrace_controlplane.referee import Referee
 from headrace_controlplane.registry import Record
 from headrace_controlplane.replica_messages import to_record
+from headrace_controlplane.roll_call import RollCall
 from headrace_controlplane.roster import Roster
 from headrace_controlplane.streams import any_of, until
-from headrace_controlplane.subscribers import Subscriber, Subscribers
+from headrace_controlplane.subscribers import Subscriber, Subscribers, check_service
 from headrace_kit.errors import HeadraceError
 from headrace_kit.lifecycle import cancel_and_wait
 
@@ -40,6 +41,7 @@ class FleetServicer(fleet_pb2_grpc.FleetServicer):
 
     def __init__(self, state: FleetState, draining: asyncio.Event) -> None:
         self._state, self._draining = state, draining
+        self._roll_call = RollCall(state.subscribers)
         self._differing: set[tuple[str, bytes]] = set()
 
     async def WatchSnapshot(self, requests: Any, context: Any) -> AsyncIterator[fleet_pb2.Snapshot]:
@@ -133,6 +135,10 @@ class FleetServicer(fleet_pb2_grpc.FleetServicer):
         self._state.demand.note(request)
         self._state.referee.hear(request.router_id, request.outcomes)
         return fleet_pb2.DemandResponse()
+
+    async def FindGone(self, request: Any, context: Any) -> fleet_pb2.FindGoneResponse:
+        check_service(request.service)
+        return fleet_pb2.FindGoneResponse(gone=await self._roll_call.gone(request.service, request.instances))
 
     async def _read_acks(self, acks: AsyncIterator[Any], subscriber: Subscriber, ended: asyncio.Event) -> None:
         try:

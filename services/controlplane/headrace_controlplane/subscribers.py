@@ -9,6 +9,15 @@ from headrace_kit.errors import HeadraceError
 
 MISSED_S = 900.0
 """How long an instance is missed whose subscription ended without a goodbye."""
+DEPARTED_S = 2 * 3600.0
+"""How long it is known where an instance was that does not subscribe any more; routers ask for an hour."""
+
+
+def check_service(service: str) -> None:
+    """Raises InvalidRequest unless it is one that subscribes."""
+    if service not in sections.AUDIENCES:
+        known = ", ".join(sections.AUDIENCES)
+        raise HeadraceError("invalid_argument", f'expected one of {known}, got "{service}"', field="service")
 
 
 @dataclass
@@ -38,15 +47,14 @@ class Subscribers:
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._open: list[Subscriber] = []
         self._clock, self._broken_off = clock, dict[tuple[str, str], float]()
+        self._departed: dict[tuple[str, str], tuple[str, float]] = {}
 
     def __iter__(self) -> Iterator[Subscriber]:
         return iter(self._open)
 
     def add(self, service: str, instance: str, endpoint: str) -> Subscriber:
         """Opens a subscription; raises InvalidRequest."""
-        if service not in sections.AUDIENCES:
-            known = ", ".join(sections.AUDIENCES)
-            raise HeadraceError("invalid_argument", f'expected one of {known}, got "{service}"', field="service")
+        check_service(service)
         if not instance:
             raise HeadraceError("invalid_argument", "is missing", field="instance")
         subscriber = Subscriber(service, instance, endpoint)
@@ -55,6 +63,7 @@ class Subscribers:
 
     def remove(self, subscriber: Subscriber) -> None:
         self._open.remove(subscriber)
+        self._note_departed(subscriber)
         place = subscriber.service, subscriber.endpoint
         if subscriber.leaving:
             self.forget(*place)
@@ -74,3 +83,19 @@ class Subscribers:
     def forget(self, service: str, endpoint: str) -> None:
         """Nobody misses it any more: it said goodbye, or is known to be gone."""
         self._broken_off.pop((service, endpoint), None)
+
+    def departed(self, service: str, instance: str) -> str:
+        """Where an instance answered that does not subscribe any more; empty if it does, or nobody knows."""
+        if any((one.service, one.instance) == (service, instance) for one in self._open):
+            return ""
+        return self._departed.get((service, instance), ("", 0.0))[0]
+
+    def is_taken(self, endpoint: str) -> bool:
+        """Whether a process that subscribes answers there."""
+        return any(one.endpoint == endpoint for one in self._open)
+
+    def _note_departed(self, subscriber: Subscriber) -> None:
+        now = self._clock()
+        self._departed = {name: one for name, one in self._departed.items() if one[1] >= now - DEPARTED_S}
+        if subscriber.endpoint:
+            self._departed[subscriber.service, subscriber.instance] = subscriber.endpoint, now

@@ -57,7 +57,7 @@ async def build(config: GatewayConfig, host: Host) -> None:
     )
     snapshots.endpoint = config.advertise or host.grpc.address
     host.on_drain(snapshots.leave)
-    policy, router = PolicyClient(policy_channel), RouterClient(router_channel)
+    policy, router = PolicyClient(policy_channel), RouterClient(router_channel, host.instance)
     outbox = Outbox(config.state_dir / "outbox.sqlite")
     settler = Settler(policy, outbox)
     peer = Peer(worker_pb2.Hello(gateway_id=host.instance, gateway_epoch=host.instance), host.service_token, host.tls)

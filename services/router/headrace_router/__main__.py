@@ -16,6 +16,7 @@ from headrace_router.decisions import DecisionLog
 from headrace_router.demand import Demand
 from headrace_router.dispatcher import Dispatcher
 from headrace_router.fleet_rules import FleetRules
+from headrace_router.gateway_watch import GatewayWatch
 from headrace_router.gauges import Gauges
 from headrace_router.in_flight import InFlight
 from headrace_router.index_keeper import keepers
@@ -48,6 +49,7 @@ async def build(config: RouterConfig, host: Host) -> None:
     host.tasks.start("watchers", watchers(table, credentials).run)
     reporter = DemandReporter(demand, channel, host.instance, lambda: pool_loads(table))
     host.tasks.start("demand", reporter.run)
+    host.tasks.start("gateways", GatewayWatch(in_flight, table, channel, servicer.settle).run)
 
     async def drain() -> None:
         dispatcher.draining = True

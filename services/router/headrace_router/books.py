@@ -14,14 +14,17 @@ class BookkeepingServicer(fleet_pb2_grpc.BookkeepingServicer):
         self._instance, self._in_flight = instance, in_flight
 
     async def GetBooks(self, request: fleet_pb2.GetBooksRequest, context: Any) -> fleet_pb2.GetBooksResponse:
-        by_replica = self._in_flight.num_by_replica()
-        row = fleet_pb2.AuditRow(
-            equation="decisions in flight = sum over replicas", left=len(self._in_flight), right=by_replica
-        )
-        row.balanced = row.left == row.right
-        return fleet_pb2.GetBooksResponse(
-            component=f"router {self._instance}", rows=[row], num_attempts=len(self._in_flight)
-        )
+        flight = self._in_flight
+        over = flight.num_told + flight.num_void
+        rows = [
+            _row("decisions in flight = sum over replicas", len(flight), flight.num_by_replica()),
+            _row("decisions = ended + void with their replica + in flight", flight.num_added, over + len(flight)),
+        ]
+        return fleet_pb2.GetBooksResponse(component=f"router {self._instance}", rows=rows, num_attempts=len(flight))
 
     async def GetMetrics(self, request: fleet_pb2.GetMetricsRequest, context: Any) -> fleet_pb2.GetMetricsResponse:
         return fleet_pb2.GetMetricsResponse(text=telemetry.exposition()[0].decode())
+
+
+def _row(equation: str, left: int, right: int) -> fleet_pb2.AuditRow:
+    return fleet_pb2.AuditRow(equation=equation, left=left, right=right, balanced=left == right)

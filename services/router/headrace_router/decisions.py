@@ -43,12 +43,20 @@ class Record:
 
 
 @dataclass(frozen=True)
+class Asked:
+    """Who asked for a decision: which attempt of which response, at which gateway."""
+
+    response_id: str
+    attempt: int
+    gateway_id: str
+
+
+@dataclass(frozen=True)
 class Decision:
     """One decision as it is kept; the message is made when somebody asks."""
 
     decision_id: str
-    response_id: str
-    attempt: int
+    asked: Asked
     record: Record
     why: str
     decided_at_ms: int
@@ -56,8 +64,9 @@ class Decision:
     def explanation(self) -> routing_pb2.ExplainResponse:
         return routing_pb2.ExplainResponse(
             decision_id=self.decision_id,
-            response_id=self.response_id,
-            attempt=self.attempt,
+            response_id=self.asked.response_id,
+            attempt=self.asked.attempt,
+            gateway_id=self.asked.gateway_id,
             candidates=self.record.candidates(),
             why=self.why,
             decided_at_ms=self.decided_at_ms,

@@ -10,9 +10,11 @@ from collections import OrderedDict
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from headrace_router.gateways import Gateways
+
 UNSEEN_S = 2.0
 RECENT_S = 900.0
-# Outcomes of a gateway that died are never reported.
+# The outcome of a gateway that nobody can say to be gone, for its host is away or no control plane knew it.
 FORGOTTEN_S = 3600.0
 
 
@@ -27,6 +29,7 @@ class Sent:
     at: float
     num_new_tokens: int = 0
     num_bound_tokens: int = 0
+    gateway_id: str = ""
 
     @property
     def weight(self) -> float:
@@ -69,14 +72,22 @@ class InFlight:
         self._open: OrderedDict[str, Sent] = OrderedDict()
         self._accounts: dict[str, _Account] = {}
         self._recent: dict[str, tuple[float, float]] = {}
+        self.gateways = Gateways()
+        """Who is to report them."""
+        self.num_added = self.num_told = self.num_void = 0
+        """Decisions in all; with a known outcome; whose replica is no more, or that nobody remembers."""
 
     def __len__(self) -> int:
         return len(self._open)
 
+    def get(self, decision_id: str) -> Sent | None:
+        return self._open.get(decision_id)
+
     def add(self, sent: Sent) -> None:
-        while self._open and next(iter(self._open.values())).at < sent.at - FORGOTTEN_S:
-            self.release(next(iter(self._open)))
+        self.forget(sent.at)
         self._open[sent.decision_id] = sent
+        self.gateways.add(sent.gateway_id, sent.decision_id)
+        self.num_added += 1
         account = self._accounts.setdefault(sent.replica_id, _Account())
         account.open.add(sent.decision_id)
         account.unseen[sent.decision_id] = sent
@@ -84,6 +95,11 @@ class InFlight:
         account.num_bound_tokens += sent.num_bound_tokens
         recent = self.num_recent_tokens(sent.replica_id, sent.at)
         self._recent[sent.replica_id] = (recent + sent.weight, sent.at)
+
+    def forget(self, now: float) -> None:
+        """Nobody will tell any more what became of the oldest."""
+        while self._open and next(iter(self._open.values())).at < now - FORGOTTEN_S:
+            self._void(next(iter(self._open)))
 
     def seen(self, replica_id: str, decision_ids: list[str]) -> None:
         """A load report counts these now."""
@@ -93,9 +109,18 @@ class InFlight:
 
     def release(self, decision_id: str) -> Sent | None:
         """The outcome is known; None if it was known already or the decision is not one of ours."""
+        sent = self._pop(decision_id)
+        self.num_told += sent is not None
+        return sent
+
+    def _void(self, decision_id: str) -> None:
+        self.num_void += self._pop(decision_id) is not None
+
+    def _pop(self, decision_id: str) -> Sent | None:
         sent = self._open.pop(decision_id, None)
         if sent is None:
             return None
+        self.gateways.discard(sent.gateway_id, decision_id)
         account = self._accounts[sent.replica_id]
         account.open.discard(decision_id)
         account.forget(decision_id)
@@ -135,7 +160,7 @@ class InFlight:
         """The replica, or this epoch of it, is no more: nothing runs there."""
         account = self._accounts.get(replica_id)
         for decision_id in list(account.open) if account else ():
-            self.release(decision_id)
+            self._void(decision_id)
         self._recent.pop(replica_id, None)
 
 

@@ -189,6 +189,14 @@ class ReplicaTable:
         if model.bytes_per_s > 0:
             replica.bytes_per_s, replica.latency_s = model.bytes_per_s, max(0.0, model.latency_s)
 
+    def may_serve(self, replica_id: str, gateway_id: str) -> bool:
+        """Whether something of this gateway may run there: it is attached, or the replica does not say now."""
+        replica = self._replicas.get(replica_id)
+        if replica is None:
+            return False
+        says = replica.connected and self._clock() - replica.load_at <= STALE_S
+        return not says or gateway_id in replica.load.gateways
+
     def link(self, replica_id: str) -> Link:
         """How KV comes in at this replica."""
         replica = self._replicas[replica_id]

@@ -13,7 +13,7 @@ from headrace_kit import telemetry, tracing
 from headrace_kit.errors import HeadraceError
 from headrace_router import breaker, decisions
 from headrace_router.deadlines import queue_deadline
-from headrace_router.decisions import Decision, DecisionLog, Record
+from headrace_router.decisions import Asked, Decision, DecisionLog, Record
 from headrace_router.demand import Demand
 from headrace_router.dispatcher import Dispatcher, Limits, Picked
 from headrace_router.fleet_rules import FleetRules
@@ -45,6 +45,7 @@ class RouterServicer(routing_pb2_grpc.RouterServicer):
         self._jitter = random.Random()
 
     async def Route(self, request: Any, context: Any) -> routing_pb2.RouteResponse:
+        self._in_flight.gateways.heard(request.gateway_id)
         started, ask = self._clock(), _to_ask(request, self._rules)
         self._demand.arrived(ask)
         limits = Limits(request.queue_deadline_ms / 1000, request.total_deadline_ms / 1000)
@@ -59,8 +60,9 @@ class RouterServicer(routing_pb2_grpc.RouterServicer):
             if outcome.outcome not in OUTCOMES:
                 message = f'expected one of {", ".join(OUTCOMES)}, got "{outcome.outcome}"'
                 raise HeadraceError("invalid_argument", message, field="outcomes.outcome")
+        self._in_flight.gateways.heard(request.gateway_id)
         for outcome in request.outcomes:
-            self._take(outcome)
+            self.settle(outcome)
         return routing_pb2.ReportResponse()
 
     async def Explain(self, request: Any, context: Any) -> routing_pb2.ExplainResponse:
@@ -76,15 +78,15 @@ class RouterServicer(routing_pb2_grpc.RouterServicer):
         ref = response_pb2.ReplicaRef(id=view.id, epoch=view.epoch, endpoint=replica.row.ref.endpoint)
         num_new = num_new_tokens(ask, view)
         num_here = num_new if picked.prefill is None else 1
-        self._in_flight.add(Sent(decision_id, ref.id, ref.epoch, now, num_here, ask.num_bound_tokens))
+        asker, num_bound = request.gateway_id, ask.num_bound_tokens
+        self._in_flight.add(Sent(decision_id, ref.id, ref.epoch, now, num_here, num_bound, asker))
         canary = self._rules.revisions(ask.model).canary
         if canary is not None:
             self._demand.outcomes.sent(decision_id, Arm(ask.model, view.revision, canary.trial), ask.budget)
         tracing.annotate(decision=decision_id, why=why, num_candidates=len(picked.choice.scored), held_s=picked.held_s)
         decided_at_ms = round(time.time() * 1000)
-        self._decisions.add(
-            Decision(decision_id, request.response_id, request.attempt, Record(picked.choice), why, decided_at_ms)
-        )
+        asked = Asked(request.response_id, request.attempt, asker)
+        self._decisions.add(Decision(decision_id, asked, Record(picked.choice), why, decided_at_ms))
         budget, prefill_s = ask.budget, self._dispatcher.predicted_prefill_s(ask, view)
         total_left_s = (
             max(0.001, request.total_deadline_ms / 1000 - picked.held_s) if request.total_deadline_ms else 0.0
@@ -107,7 +109,7 @@ class RouterServicer(routing_pb2_grpc.RouterServicer):
             inter_token_ms=round(budget.inter_token_s * 1000),
         )
 
-    def _take(self, outcome: routing_pb2.AttemptOutcome) -> None:
+    def settle(self, outcome: routing_pb2.AttemptOutcome) -> None:
         """Once per decision: a second report, or one of a decision that was another router's, changes nothing."""
         if kept := tracing.parse({"traceparent": outcome.traceparent}):
             tracing.SPANS.keep(kept.trace_id)

@@ -146,6 +146,11 @@ class Dispatch:
                 if not tally.ended:
                     self._end_choice(attempt, frames.lost_final(attempt, choice, "worker_lost"))
 
+    @property
+    def attached(self) -> set[str]:
+        """Gateways that are there now: what runs, runs for one of them, or is being ended."""
+        return set(self._gateways.values())
+
     def offer_orphans(self) -> None:
         self.orphans.offer(self._clock())
 

@@ -127,7 +127,8 @@ class Watch:
         load, config = self._replica.load, self._replica.config
         decisions = self._dispatch.decisions_since(self._num_decisions)
         self._num_decisions = self._dispatch.num_decisions
-        message = worker_pb2.Load(decisions=decisions, max_waiting=config.max_waiting)
+        attached = sorted(self._dispatch.attached)
+        message = worker_pb2.Load(decisions=decisions, max_waiting=config.max_waiting, gateways=attached)
         if load is not None:
             message.MergeFrom(_to_load(load))
         elif self._replica.description is not None:

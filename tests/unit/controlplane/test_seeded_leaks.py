@@ -176,6 +176,10 @@ LEAKS: dict[str, tuple[Callable[[Fleet], object], str]] = {
         lambda fleet: fleet.flight.add(Sent("d2", "replica", "epoch", 0.0)),
         "attempts of gateways",
     ),
+    "a router loses count of its decisions": (
+        lambda fleet: setattr(fleet.flight, "num_told", 1),
+        "decisions",
+    ),
 }
 
 
@@ -183,7 +187,7 @@ async def test_a_fleet_without_a_leak_balances(fleet: Fleet) -> None:
     found = await fleet.audit()
     assert [one for one in found if not one.balanced] == []
     told = {one.component.partition(" ")[0] for one in found}
-    assert told == {"gateway", "router", "worker", "fleet"} and len(found) == 12
+    assert told == {"gateway", "router", "worker", "fleet"} and len(found) == 13
     assert [one.right for one in found if "journal" in one.equation] == [TOKENS_OF_A_RUN]
 
 

@@ -32,9 +32,11 @@ class Router:
         request = {"response_id": "r", "attempt": 1, "model": "m", "bounds": bounds, "slo_class": "standard", **facts}
         return await self.servicer.Route(routing_pb2.RouteRequest(**request), None)
 
-    async def report(self, decision_id: str, outcome: str = "completed", reason: str = "") -> None:
+    async def report(
+        self, decision_id: str, outcome: str = "completed", reason: str = "", gateway_id: str = ""
+    ) -> None:
         row = routing_pb2.AttemptOutcome(decision_id=decision_id, outcome=outcome, reason=reason)
-        await self.servicer.Report(routing_pb2.ReportRequest(outcomes=[row]), None)
+        await self.servicer.Report(routing_pb2.ReportRequest(outcomes=[row], gateway_id=gateway_id), None)
 
     async def explain(self, decision_id: str) -> routing_pb2.ExplainResponse:
         return await self.servicer.Explain(routing_pb2.ExplainRequest(decision_id=decision_id), None)
@@ -208,9 +210,9 @@ async def test_excluded_replicas_are_not_picked_again() -> None:
 async def test_a_decision_can_be_explained_as_long_as_it_is_kept() -> None:
     one = Router(Fleet(time.monotonic), num_explained=2)
     one.fleet.ready("w-1", "w-2")
-    first = await one.route(attempt=2, excluded=["w-1"])
+    first = await one.route(attempt=2, excluded=["w-1"], gateway_id="g")
     told = await one.explain(first.decision_id)
-    assert (told.response_id, told.attempt, told.why) == ("r", 2, first.why)
+    assert (told.response_id, told.attempt, told.gateway_id, told.why) == ("r", 2, "g", first.why)
     assert {(c.replica.id, c.picked, bool(c.filtered)) for c in told.candidates} == {
         *(("w-1", False, True), ("w-2", True, False)),
     }

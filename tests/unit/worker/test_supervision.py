@@ -18,6 +18,7 @@ from headrace_worker.replica import Replica
 from headrace_worker.scheduling.events import Accepted, Event, Finished, Refused, Tokens
 from headrace_worker.scheduling.load import Load
 from headrace_worker.supervision import SILENT_S, Supervision
+from headrace_worker.watch import Watch
 
 LOAD = Load(0, 0, 0, 0, 64, 0, 0, 0, 64, 0.0, None)
 
@@ -173,3 +174,27 @@ def test_decisions_are_told_to_every_watcher() -> None:
     assert dispatch.decisions_since(0) == ["a", "b"]
     assert dispatch.decisions_since(1) == ["b"]
     assert dispatch.decisions_since(2) == []
+
+
+async def test_who_is_attached_is_told_with_the_load() -> None:
+    """So that a router knows of whom nothing can run here."""
+    bench = Bench()
+    bench.become_ready()
+    dispatch = bench.supervision.dispatch
+    events = Watch(bench.replica, dispatch, bench.supervision.pages).events(worker_pb2.WatchRequest())
+
+    async def told() -> list[str]:
+        async for event in events:
+            if event.WhichOneof("event") == "load":
+                return list(event.load.gateways)
+        raise AssertionError("the watch ended")
+
+    assert await told() == []
+    first, again = dispatch.open("b"), dispatch.open("b")
+    dispatch.open("a")
+    bench.step()
+    assert await told() == ["a", "b"]
+    dispatch.close(first)
+    assert dispatch.attached == {"a", "b"}, "it attached a second time before the first broke"
+    dispatch.close(again)
+    assert dispatch.attached == {"a"}

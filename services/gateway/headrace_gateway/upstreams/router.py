@@ -19,14 +19,16 @@ _MAX_PENDING = 10_000
 class RouterClient:
     """One channel to the router. Reports leave in batches; while the router is away the oldest are dropped, counted."""
 
-    def __init__(self, channel: grpc.aio.Channel) -> None:
+    def __init__(self, channel: grpc.aio.Channel, gateway_id: str) -> None:
         self._stub: Any = routing_pb2_grpc.RouterStub(channel)
+        self._gateway_id = gateway_id
         self._pending: list[pb.AttemptOutcome] = []
         self._wake = asyncio.Event()
         self.num_dropped = 0
 
     async def route(self, request: pb.RouteRequest, timeout_s: float) -> pb.RouteResponse:
         """Raises HeadraceError: no_replica, busy, … or no_replica when the router itself does not answer."""
+        request.gateway_id = self._gateway_id
         try:
             answer: pb.RouteResponse = await self._stub.Route(request, timeout=timeout_s)
         except grpc.aio.AioRpcError as error:
@@ -51,7 +53,8 @@ class RouterClient:
             self._wake.clear()
             batch, self._pending = self._pending, []
             try:
-                await self._stub.Report(pb.ReportRequest(outcomes=batch), timeout=_REPORT_S)
+                report = pb.ReportRequest(outcomes=batch, gateway_id=self._gateway_id)
+                await self._stub.Report(report, timeout=_REPORT_S)
                 attempt = 0
             except grpc.aio.AioRpcError as error:
                 log.warning("report_failed", extra={"code": error.code().name, "num_outcomes": len(batch)})

@@ -35,7 +35,8 @@ async def _explain(state: StateDir, options: argparse.Namespace) -> int:
         )
         return 0
     at = time.strftime("%Y-%m-%d %H:%M:%S", time.gmtime(told.decided_at_ms / 1000))
-    print(f"{told.response_id}, attempt {told.attempt}, {at} UTC\n{told.why}\n")
+    asker = f" by gateway {told.gateway_id}" if told.gateway_id else ""
+    print(f"{told.response_id}, attempt {told.attempt}{asker}, {at} UTC\n{told.why}\n")
     names = sorted({name for each in told.candidates for name in each.terms})
     rows = [_row(each, names) for each in sorted(told.candidates, key=_rank)]
     table(("", "replica", "score", *names, "not picked because"), rows)
