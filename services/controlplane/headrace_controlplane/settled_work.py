@@ -60,10 +60,13 @@ def _replicas(attempt: policy_pb2.AttemptUsage) -> Iterator[_Did]:
 
 
 def _part(settled: policy_pb2.SettleRequest) -> Part:
-    """Useful is what ended well or by its own limit: an answer that a content rule ended is withheld, all of it."""
-    if not settled.created:
-        return "cancelled" if settled.reason in _GAVE_UP else "failed"
-    part = _PARTS.get(settled.kind, "failed")
+    """Useful is what ended well or by its own limit: an answer that a content rule ended is withheld, all of it.
+
+    What was never created has no kind; what was told of late has its response's, whose own row may be out of reach.
+    """
+    part = _PARTS.get(settled.kind)
+    if part is None:
+        return "cancelled" if not settled.created and settled.reason in _GAVE_UP else "failed"
     return "withheld" if part == "useful" and settled.reason == "content_filter" else part
 
 

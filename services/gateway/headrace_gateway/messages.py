@@ -172,14 +172,19 @@ def _name_prefill(usage: policy_pb2.AttemptUsage, prefill: Prefill | None) -> No
 
 
 def late(
-    held: policy_pb2.Reservation, ack: outputs.Ack, route: routing_pb2.RouteResponse, ending: tuple[str, int]
+    held: policy_pb2.Reservation,
+    ack: outputs.Ack,
+    route: routing_pb2.RouteResponse,
+    ending: outputs.Terminal | outputs.Refusal,
+    number: int,
 ) -> policy_pb2.SettleRequest:
     """Device time that was told of after the settlement, under an id of its own: it charges nothing.
 
-    ``ending`` is the response's reason, and a number among its late finals.
+    ``number`` is its place among the late finals of the response, which ended like this.
     """
-    reason, number = ending
-    found = policy_pb2.SettleRequest(reservation=held, attempt_of=held.response_id, reason=reason)
+    found = policy_pb2.SettleRequest(reservation=held, attempt_of=held.response_id, reason=ending.reason)
+    if isinstance(ending, outputs.Terminal):
+        found.kind = _KINDS[ending.kind]
     found.reservation.response_id += f".{ack.attempt}.{number}"
     found.source = policy_pb2.SETTLEMENT_SOURCE_OWNER
     usage = found.attempts.add(attempt=ack.attempt, decision_id=route.decision_id, device_us=ack.late_device_us)

@@ -357,9 +357,10 @@ class Session:
             self.response_id, output.attempt, traced=traced, num_settled=output.num_settled
         )
         if output.late_device_us or output.late_prefill is not None:
+            assert self._ending is not None, "what is late comes after the ending"
             self._num_late += 1
-            reason = self._ending.reason if self._ending is not None else ""
-            late = messages.late(self._reservation, output, self._routes[output.attempt], (reason, self._num_late))
+            route = self._routes[output.attempt]
+            late = messages.late(self._reservation, output, route, self._ending, self._num_late)
             self._start(self._settle_late(late))
 
     async def _settle_late(self, late: policy_pb2.SettleRequest) -> None:

@@ -111,8 +111,8 @@ def _row(
         (_row("INCOMPLETE", withheld=4, reason="content_filter"), [("withheld", 1000, 10)]),
         (_row("FAILED"), [("failed", 1000, 10)]),
         (_row("CANCELLED"), [("cancelled", 1000, 10)]),
-        (_row(created=False), [("failed", 1000, 10)]),
-        (_row(created=False, reason="disconnect"), [("cancelled", 1000, 10)]),
+        (_row("UNSPECIFIED", created=False), [("failed", 1000, 10)]),
+        (_row("UNSPECIFIED", created=False, reason="disconnect"), [("cancelled", 1000, 10)]),
         (_row(attempts=2), [("recompute", 1000, 10), ("useful", 1000, 10)]),
         (_row(attempts=0), []),
     ],
@@ -162,7 +162,8 @@ def test_a_correction_replaces_what_it_corrects() -> None:
 
 def test_each_attempt_of_a_lost_gateways_response_is_in_the_bill_once() -> None:
     """Its replicas told of it one by one; a settlement that names both goes before what was closed beside it."""
-    first, second = _row("FAILED", reason="gateway_lost"), _row(created=False, reason="gateway_lost")
+    first, second = _row("FAILED", reason="gateway_lost"), _row("UNSPECIFIED", created=False)
+    second.settlement.reason = "gateway_lost"
     second.settlement.reservation.response_id, second.settlement.attempt_of = "r1.2", "r1"
     second.settlement.attempts[0].attempt = 2
     assert [(work.part, work.busy_us) for work in works([first, second])] == [("failed", 1000), ("failed", 1000)]
@@ -173,7 +174,7 @@ def test_each_attempt_of_a_lost_gateways_response_is_in_the_bill_once() -> None:
 @pytest.mark.parametrize(
     ("whole", "parts"),
     [
-        (_row(created=False, reason="disconnect"), ["cancelled", "cancelled"]),
+        (_row("UNSPECIFIED", created=False, reason="disconnect"), ["cancelled", "cancelled"]),
         (_row("CANCELLED", reason="client"), ["cancelled", "cancelled"]),
         (_row(), ["useful", "useful"]),
         (_row(attempts=2), ["recompute", "useful", "recompute"]),
@@ -183,6 +184,7 @@ def test_device_time_that_was_told_of_late_goes_where_its_attempt_went(
     whole: policy_pb2.UsageRow, parts: list[str]
 ) -> None:
     late = _row(created=False, reason=whole.settlement.reason)
+    late.settlement.kind = whole.settlement.kind
     late.settlement.reservation.response_id, late.settlement.attempt_of = "r1.1.1", "r1"
     late.settlement.source = policy_pb2.SETTLEMENT_SOURCE_OWNER
     del late.settlement.attempts[:]
@@ -192,8 +194,9 @@ def test_device_time_that_was_told_of_late_goes_where_its_attempt_went(
     assert [(work.part, work.busy_us) for work in done if work.busy_us == 70] == [
         (parts[-1] if len(parts) == 2 else "recompute", 70)
     ]
-    alone = list(works([late]))
-    assert [work.busy_us for work in alone] == [70], "its settlement lies outside of the range"
+    (alone,) = works([late])
+    outside = "its settlement lies outside of the range, so nobody knows of a later attempt"
+    assert (alone.busy_us, alone.part) == (70, parts[-1] if len(parts) == 2 else "useful"), outside
 
 
 def test_the_report_has_room_for_every_part() -> None:
