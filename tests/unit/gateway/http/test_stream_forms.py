@@ -163,3 +163,14 @@ def test_a_whole_answer_says_the_same(reason: str) -> None:
     blocks = whole_message(ONE, answer)["content"]
     assert [block["type"] for block in blocks] == ["thinking", "text", "tool_use"]
     assert blocks[2]["input"] == {"x": 1}
+
+
+def test_a_call_that_was_cut_deep_inside_has_no_arguments() -> None:
+    answer = Answer(1)
+    deep = '{"x":' + "[" * 100_000
+    for event in (
+        ParsedDelta(0, 0, "", 1, (), tool_call=ToolCallDelta(0, "call_1", "f", deep)),
+        outputs.ChoiceFinished(0, 0, "length", 3), ended(),
+    ):  # fmt: skip
+        answer.add(event)
+    assert whole_message(ONE, answer)["content"][-1]["input"] == {}

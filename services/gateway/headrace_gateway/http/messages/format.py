@@ -135,7 +135,7 @@ def _tool_use(call: Call) -> dict[str, Any]:
     """A call that was cut has no arguments that could be told."""
     try:
         arguments = json.loads(call.arguments)
-    except ValueError:
+    except (ValueError, RecursionError):
         arguments = {}
     return {"type": "tool_use", "id": call.call_id, "name": call.name, "input": arguments}
 
