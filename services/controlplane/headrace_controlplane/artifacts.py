@@ -7,6 +7,7 @@ from pathlib import Path
 
 MAX_BYTES = 64 * 1024 * 1024
 CHUNK_BYTES = 1024 * 1024
+_DIGEST_BYTES = hashlib.sha256().digest_size
 
 
 class BadArtifact(ValueError):
@@ -23,16 +24,15 @@ class Artifacts:
             left_over.unlink()
 
     def has(self, digest: bytes) -> bool:
-        return self._path(digest).exists()
+        return len(digest) == _DIGEST_BYTES and self._path(digest).exists()
 
     def read(self, digest: bytes) -> bytes | None:
         """The whole content, at most MAX_BYTES; None if unknown."""
-        path = self._path(digest)
-        return path.read_bytes() if path.exists() else None
+        return self._path(digest).read_bytes() if self.has(digest) else None
 
     def receive(self, digest: bytes, total_bytes: int) -> "Writer":
         """A writer for the content of ``digest``; raises BadArtifact."""
-        if len(digest) != hashlib.sha256().digest_size:
+        if len(digest) != _DIGEST_BYTES:
             raise BadArtifact("digest: expected 32 bytes of SHA-256 in the first chunk")
         if not 0 < total_bytes <= MAX_BYTES:
             raise BadArtifact(f"total_bytes: expected 1 to {MAX_BYTES} in the first chunk, got {total_bytes}")
@@ -68,5 +68,7 @@ class Writer:
         os.replace(self._part, self._path)
 
     def close(self) -> None:
-        self._file.close()
-        self._part.unlink(missing_ok=True)
+        try:
+            self._file.close()
+        finally:  # a full disk does not take what is in the buffer still
+            self._part.unlink(missing_ok=True)

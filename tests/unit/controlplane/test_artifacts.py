@@ -1,6 +1,7 @@
 """Artifacts are what their name says, or they are not there."""
 
 import hashlib
+import os
 from pathlib import Path
 
 import pytest
@@ -25,7 +26,8 @@ def test_what_was_put_can_be_read(tmp_path: Path) -> None:
     artifacts = Artifacts(tmp_path)
     put(artifacts, CONTENT[:100], CONTENT[100:])
     assert artifacts.read(DIGEST) == CONTENT
-    assert artifacts.read(b"x" * 32) is None
+    for unknown in (b"x" * 32, b"", b"x" * 1000):
+        assert artifacts.read(unknown) is None and not artifacts.has(unknown)
 
 
 @pytest.mark.parametrize(
@@ -55,3 +57,15 @@ def test_what_a_killed_process_left_is_cleared(tmp_path: Path) -> None:
     Artifacts(tmp_path)
     assert list(tmp_path.iterdir()) == []
     writer.close()
+
+
+def test_a_full_disk_is_left_no_fuller(tmp_path: Path) -> None:
+    """What was written stays in the buffer, and closing the file tries once more."""
+    writer = Artifacts(tmp_path).receive(DIGEST, len(CONTENT))
+    writer.write(CONTENT[:10])
+    full = os.open("/dev/full", os.O_WRONLY)
+    os.dup2(full, writer._file.fileno())
+    os.close(full)
+    with pytest.raises(OSError, match="No space left"):
+        writer.close()
+    assert list(tmp_path.iterdir()) == []
