@@ -103,8 +103,12 @@ class ScaleBook:
         now = {name: page.written() for name, page in self.pages.items()}
         if self._path is None or not _differ(now, self._written):
             return
-        write_atomically(self._path, json.dumps(now).encode())
-        self._written = now
+        try:
+            write_atomically(self._path, json.dumps(now).encode())
+        except OSError as error:  # the decisions are in force all the same; only the next start forgets them
+            log.error("scale_book_not_written", extra={"path": self._path, "detail": str(error)})
+        else:
+            self._written = now
 
 
 def _differ(now: dict[str, dict[str, Any]], before: dict[str, dict[str, Any]]) -> bool:

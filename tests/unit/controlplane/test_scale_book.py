@@ -84,3 +84,14 @@ def test_a_pool_that_left_is_forgotten(tmp_path: Path) -> None:
     book.keep_only(set())
     book.save()
     assert ScaleBook(path).pages == {}
+
+
+def test_what_a_disk_does_not_take_is_written_with_the_next_save(tmp_path: Path) -> None:
+    """Nobody's scaling waits for it."""
+    (tmp_path / "state").write_text("no directory")
+    book = ScaleBook(tmp_path / "state" / "scaling.json")
+    book.open("p", POOL, 4, "digest")
+    book.save()
+    (tmp_path / "state").unlink()
+    book.save()
+    assert ScaleBook(tmp_path / "state" / "scaling.json").pages.keys() == {"p"}
