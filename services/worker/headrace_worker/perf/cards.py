@@ -12,13 +12,14 @@ RTX 4090: NVIDIA Ada GPU architecture whitepaper
 Multiprocessor counts and clocks come from the same documents' architecture tables.
 """
 
-import math
 from dataclasses import dataclass, replace
 from functools import cached_property
 
 from headrace_worker.perf.errors import PerfError, UnknownNameError
 
 GIB = 2**30
+# More memory than any machine has is a slip of the keyboard.
+MOST_GIB = 1_000_000
 
 
 @dataclass(frozen=True)
@@ -55,8 +56,8 @@ class Card:
 
     def with_memory_gib(self, gib: float) -> "Card":
         """The same card with another memory size."""
-        if not 0 < gib < math.inf:
-            raise PerfError("hbm_gib", f"must be above 0 and finite, not {gib}")
+        if not 0 < gib <= MOST_GIB:
+            raise PerfError("hbm_gib", f"must be above 0 and at most {MOST_GIB:,}, not {gib}")
         return replace(self, memory_bytes=int(gib * GIB))
 
 

@@ -34,17 +34,15 @@ def load_table(report: PlanReport, wish: Wish, options: Sequence[Option]) -> str
     budgets += [f"{wish.rps:g} requests/s"] if wish.rps else []
     asked = f"{wish.prompt_tokens:,} + {wish.output_tokens:,} tokens"
     lines = [f"  load {asked}" + (f", {', '.join(budgets)}" if budgets else ""), ""]
-    lines.append(
-        f"  {'layout':<10}{'devices':>8}{'users':>7}{'TTFT':>10}{'ITL':>9}{'tok/s/GPU':>11}{'$/M tok':>9}   binds"
-    )
+    heads = f"{'devices':>8}{'busy':>7}{'users':>7}{'TTFT':>10}{'ITL':>9}{'tok/s/GPU':>11}{'$/M tok':>9}"
+    lines.append(f"  {'layout':<10}{heads}   binds")
     lines += [_row(option, wish) for option in options if option.layout.pipeline == 1 or option is options[0]]
     best = options[0]
     lines.append("")
     if best.best is None:
         lines.append(f"  no layout on {report.request.card.name} keeps this")
     else:
-        replicas = f"{best.num_replicas} x " if wish.rps else ""
-        lines.append(f"  cheapest: {replicas}{_name(best.layout)}, {best.num_devices} devices; {best.binding} binds")
+        lines += [f"  {_explained(wish)}", "", f"  cheapest: {_cheapest(best, wish)}; {best.binding} binds"]
     mine = next((option for option in options if option.layout == report.layout), None)
     if mine is not None and mine.why_not:
         lines.append(f"  note: {_name(mine.layout)} {mine.why_not}")
@@ -84,16 +82,30 @@ def load_page(title: str, text: str, wish: Wish, options: Sequence[Option]) -> s
     return page(title, text, drawings)
 
 
+def _explained(wish: Wish) -> str:
+    if wish.rps is None:
+        return "each replica with the most users at once that keep the budgets; output tokens of one device; means"
+    return "so many devices that they carry the rate; users at once of a replica, and means, at that rate"
+
+
+def _cheapest(option: Option, wish: Wish) -> str:
+    replicas = f"{option.num_replicas} x " if wish.rps else ""
+    devices = "1 device" if option.num_devices == 1 else f"{option.num_devices:,} devices"
+    cost = option.cost_per_hour(wish)
+    price = "" if cost is None else f", {cost:,.2f} an hour"
+    return f"{replicas}{_name(option.layout)}, {devices}{price}"
+
+
 def _row(option: Option, wish: Wish) -> str:
     name = f"  {_name(option.layout):<10}"
-    point = option.best
+    point = option.at_load
     if point is None:
         return f"{name}{option.layout.num_devices:>8}   {option.why_not}"
-    cost = point.cost_per_million(wish)
-    shown = "-" if cost is None else f"{cost:.2f}"
+    cost, rate = option.cost_per_million(wish), option.tokens_per_s(wish) / option.num_devices
+    shown = "-" if cost is None else f"{cost:,.2f}"
     return (
-        f"{name}{option.num_devices:>8}{point.concurrency:>7}{point.ttft_s * 1e3:>7.0f} ms{point.tpot_s * 1e3:>6.1f} ms"
-        f"{point.tokens_per_s_per_gpu:>11,.0f}{shown:>11}   {option.binding}"
+        f"{name}{option.num_devices:>8}{option.busy(wish):>7.0%}{point.concurrency:>7}{point.ttft_s * 1e3:>7.0f} ms"
+        f"{point.tpot_s * 1e3:>6.1f} ms{rate:>11,.0f}{shown:>9}   {option.binding}"
     )
 
 
@@ -127,5 +139,9 @@ def _option_json(option: Option, wish: Wish) -> dict[str, Any]:
         "why_not": option.why_not,
         "replicas": option.num_replicas,
         "devices": option.num_devices,
+        "busy": option.busy(wish) if option.best else None,
+        "cost_per_hour": option.cost_per_hour(wish) if option.best else None,
+        "cost_per_million_useful_tokens": option.cost_per_million(wish) if option.best else None,
         "at": _point_json(option.best, wish) if option.best else None,
+        "at_load": _point_json(option.at_load, wish) if option.at_load else None,
     }

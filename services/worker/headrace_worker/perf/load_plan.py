@@ -10,6 +10,7 @@ from headrace_worker.perf.attention import Prefill
 from headrace_worker.perf.errors import PerfError
 from headrace_worker.perf.layout import Layout, is_possible
 from headrace_worker.perf.memory import MemoryDemand
+from headrace_worker.perf.model_shape import ModelShape
 from headrace_worker.perf.plan import MAX_PIPELINE, PlanRequest, reserve_bytes
 from headrace_worker.perf.prediction import ClosedLoop, predict_closed_loop
 from headrace_worker.perf.resources import Resource
@@ -19,6 +20,7 @@ from headrace_worker.perf.step_model import DEFAULT_CHUNK_TOKENS
 _MOST_CONCURRENCY = 512
 # Deeper pipelines only add latency to a load that fewer stages hold.
 _MOST_STAGES = 4
+_MOST_WISHED = 1e9
 _POSITIVE = ("prompt_tokens", "output_tokens")
 _OPTIONAL = ("ttft_s", "inter_token_s", "rps", "price_per_gpu_hour")
 
@@ -40,8 +42,19 @@ class Wish:
                 raise PerfError(name, f"must be at least 1, not {getattr(self, name)}")
         for name in _OPTIONAL:
             value = getattr(self, name)
-            if value is not None and not 0 < value < math.inf:
-                raise PerfError(name, f"must be above 0 and finite, not {value}")
+            if value is not None and not 0 < value <= _MOST_WISHED:
+                raise PerfError(name, f"must be above 0 and at most {_MOST_WISHED:g}, not {value}")
+
+    @property
+    def tokens_per_s(self) -> float | None:
+        """Output tokens that the whole fleet is asked for."""
+        return None if self.rps is None else self.rps * self.output_tokens
+
+    def check(self, shape: ModelShape) -> None:
+        """A worker would refuse every one of these requests if it has not as many positions."""
+        if self.prompt_tokens + self.output_tokens > shape.max_context:
+            words = f"{self.prompt_tokens} and {self.output_tokens} of output are more than the"
+            raise PerfError("prompt_tokens", f"{words} {shape.max_context} positions of {shape.name}")
 
 
 @dataclass(frozen=True)
@@ -78,7 +91,9 @@ class Point:
 class Option:
     """One layout under the wish: `best` is the point of most throughput that keeps it, None where none does.
 
-    `prefill_s` is the prompt alone on an idle replica. `why_not` says in words what fails, empty for one that serves.
+    `at_load`: what its replicas do when they share the wished rate, with so few users as bring it; without a rate, the
+    best. `prefill_s` is the prompt alone on an idle replica. `why_not` says in words what fails, empty for one that
+    serves.
     """
 
     layout: Layout
@@ -89,10 +104,33 @@ class Option:
     binding: Resource
     why_not: str
     num_replicas: int = 1
+    at_load: Point | None = None
 
     @property
     def num_devices(self) -> int:
         return self.layout.num_devices * self.num_replicas
+
+    @property
+    def most_tokens_per_s(self) -> float:
+        """What all of its replicas deliver at their best."""
+        return self.best.tokens_per_s * self.num_replicas if self.best is not None else 0.0
+
+    def tokens_per_s(self, wish: Wish) -> float:
+        """What they deliver: the wished rate, without one their best."""
+        return self.most_tokens_per_s if wish.tokens_per_s is None else wish.tokens_per_s
+
+    def busy(self, wish: Wish) -> float:
+        """The share of what they could deliver that they do."""
+        return self.tokens_per_s(wish) / self.most_tokens_per_s
+
+    def cost_per_hour(self, wish: Wish) -> float | None:
+        """Money for all devices, busy or not."""
+        return None if wish.price_per_gpu_hour is None else wish.price_per_gpu_hour * self.num_devices
+
+    def cost_per_million(self, wish: Wish) -> float | None:
+        """Money per million useful tokens, with what idle devices cost."""
+        per_hour = self.cost_per_hour(wish)
+        return None if per_hour is None else per_hour / 3600 / self.tokens_per_s(wish) * 1e6
 
 
 def consider(request: PlanRequest, layout: Layout, wish: Wish) -> Option:
@@ -111,13 +149,17 @@ def consider(request: PlanRequest, layout: Layout, wish: Wish) -> Option:
     if best is None:
         why_not, binding = _failure(roofline, wish, points[0], prefill_s)
         return Option(layout, True, points, None, prefill_s, binding, why_not)
-    return Option(
-        layout, True, points, best, prefill_s, _binding(roofline, wish, best, held), "", _replicas(best, wish)
-    )
+    binding, num_replicas = _binding(roofline, wish, best, held), _replicas(best, wish)
+    at_load = _at_load(roofline, wish, best, num_replicas, held)
+    return Option(layout, True, points, best, prefill_s, binding, "", num_replicas, at_load)
 
 
 def recommend(request: PlanRequest, wish: Wish) -> tuple[Option, ...]:
-    """Every layout of the card, those that keep the wish first, the cheapest of them (fewest devices a token) first."""
+    """Every layout of the card, those that keep the wish first, the cheapest of them (fewest devices a token) first.
+
+    Of as many devices for a rate, those with the most room left. PerfError for requests longer than the model can be.
+    """
+    wish.check(request.shape)
     stages = range(1, min(MAX_PIPELINE, _MOST_STAGES) + 1)
     layouts = (Layout(tensor, pipeline) for pipeline in stages for tensor in range(1, request.card.max_fast_group + 1))
     options = [consider(request, layout, wish) for layout in layouts if is_possible(request.shape, layout)]
@@ -157,6 +199,21 @@ def _prefill_s(roofline: Roofline, num_tokens: int) -> float:
     return seconds
 
 
+def _at_load(roofline: Roofline, wish: Wish, best: Point, num_replicas: int, held: int) -> Point:
+    """The fewest users of a replica that bring its part of the wished rate."""
+    if wish.tokens_per_s is None:
+        return best
+    part = wish.tokens_per_s / num_replicas
+    low, point = 0, best
+    while point.concurrency - low > 1:
+        middle = _point(roofline, wish, (low + point.concurrency) // 2, held)
+        if middle.tokens_per_s < part:
+            low = middle.concurrency
+        else:
+            point = middle
+    return point
+
+
 def _failure(roofline: Roofline, wish: Wish, alone: Point, prefill_s: float) -> tuple[str, Resource]:
     """Why not even one user alone is served, and what it would take more of."""
     if wish.ttft_s is not None and alone.ttft_s > wish.ttft_s:
@@ -191,8 +248,9 @@ def _replicas(best: Point, wish: Wish) -> int:
     return math.ceil(wish.rps / (best.tokens_per_s / wish.output_tokens))
 
 
-def _rank(option: Option, wish: Wish) -> tuple[bool, float, int]:
+def _rank(option: Option, wish: Wish) -> tuple[bool, float, float]:
     if option.best is None:
         return (True, float(not option.fits), option.layout.num_devices)
-    devices = float(option.num_devices) if wish.rps is not None else 1 / option.best.tokens_per_s_per_gpu
-    return (False, devices, option.layout.num_devices)
+    if wish.rps is not None:
+        return (False, option.num_devices, -option.most_tokens_per_s)
+    return (False, 1 / option.best.tokens_per_s_per_gpu, option.layout.num_devices)

@@ -11,7 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from headrace_worker.perf.cards import CARD_NAMES, CPU, GIB, Card, card_named, cpu_card
+from headrace_worker.perf.cards import CARD_NAMES, CPU, GIB, MOST_GIB, Card, card_named, cpu_card
 from headrace_worker.perf.errors import PerfError, UnknownNameError
 from headrace_worker.perf.layout import Layout
 from headrace_worker.perf.load_output import load_json, load_page, load_table
@@ -40,9 +40,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if wish is not None:
         value["load"] = load_json(report, wish, options)
         text = f"{text}\n\n{load_table(report, wish, options)}"
-        if flags.html:
+        if flags.html is not None:
             title = f"{request.shape.name} on {request.card.name}"
-            Path(flags.html).write_text(load_page(title, text, wish, options), encoding="utf-8")
+            try:
+                Path(flags.html).write_text(load_page(title, text, wish, options), encoding="utf-8")
+            except OSError as error:
+                print(f"headrace plan: --html: cannot be written: {error}", file=sys.stderr)
+                return USAGE_ERROR
     print(json.dumps(value, indent=2) if flags.json else text)
     return 0
 
@@ -118,8 +122,8 @@ def _request(flags: argparse.Namespace) -> PlanRequest:
     if flags.params is not None:
         shape = shape.with_params(flags.params)
     reserve = flags.runtime_reserve_gib
-    if reserve is not None and not 0 <= reserve < float("inf"):
-        raise PerfError("runtime_reserve_gib", f"must be at least 0, not {reserve}")
+    if reserve is not None and not 0 <= reserve <= MOST_GIB:
+        raise PerfError("runtime_reserve_gib", f"must be at least 0 and at most {MOST_GIB:,}, not {reserve}")
     chosen = flags.tp is not None or flags.pp is not None
     return PlanRequest(
         shape=shape,

@@ -68,8 +68,14 @@ def test_the_table_says_the_same(capsys: pytest.CaptureFixture[str]) -> None:
         (["--hbm-gib", "0"], "--hbm-gib"),
         (["--hbm-gib", "nan"], "--hbm-gib"),
         (["--hbm-gib", "inf"], "--hbm-gib"),
+        (["--hbm-gib", "1e300"], "--hbm-gib"),
         (["--runtime-reserve-gib", "-1"], "--runtime-reserve-gib"),
         (["--runtime-reserve-gib", "inf"], "--runtime-reserve-gib"),
+        (["--runtime-reserve-gib", "1e300"], "--runtime-reserve-gib"),
+        (["--rps", "1e300"], "--rps"),
+        (["--prompt-tokens", "100000", "--output-tokens", "40000"], "--prompt-tokens"),
+        (["--html", "/no/such/folder/plan.html"], "--html"),
+        (["--html", ""], "--html"),
         (["--tp", "3"], "--tp"),
         (["--tp", "0"], "--tp"),
         (["--pp", "81"], "--pp"),
@@ -136,6 +142,18 @@ def test_the_module_is_a_command() -> None:
     wrong = subprocess.run(command[:3], env={"PYTHONPATH": str(WORKER)}, capture_output=True, text=True, check=False)
     assert wrong.returncode == 1
     assert "usage" in wrong.stderr
+
+
+def test_who_stops_reading_gets_no_traceback() -> None:
+    command = [sys.executable, "-m", "headrace_worker.perf", "plan", *BASE, "--precision", "int4", "--json"]
+    process = subprocess.Popen(
+        command, env={"PYTHONPATH": str(WORKER)}, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    assert process.stdout is not None and process.stderr is not None
+    process.stdout.close()
+    with process.stderr:
+        assert process.stderr.read() == ""
+    assert process.wait() == 0
 
 
 def test_this_host_can_be_planned_for(capsys: pytest.CaptureFixture[str]) -> None:
