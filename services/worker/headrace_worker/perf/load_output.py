@@ -36,7 +36,7 @@ def load_table(report: PlanReport, wish: Wish, options: Sequence[Option]) -> str
     lines = [f"  load {asked}" + (f", {', '.join(budgets)}" if budgets else ""), ""]
     heads = f"{'devices':>8}{'busy':>7}{'users':>7}{'TTFT':>10}{'ITL':>9}{'tok/s/GPU':>11}{'$/M tok':>9}"
     lines.append(f"  {'layout':<10}{heads}   binds")
-    lines += [_row(option, wish) for option in options if option.layout.pipeline == 1 or option is options[0]]
+    lines += [_row(option, wish) for option in options]
     best = options[0]
     lines.append("")
     if best.best is None:
@@ -50,17 +50,21 @@ def load_table(report: PlanReport, wish: Wish, options: Sequence[Option]) -> str
 
 
 def load_page(title: str, text: str, wish: Wish, options: Sequence[Option]) -> str:
-    """The table with the frontier: throughput per device against speed for a user."""
+    """The table with the frontier: throughput per device against speed for a user.
+
+    Of the pipelines, those are drawn that are part of it.
+    """
+    best = frontier(options)
+    edge_layouts = {layout for layout, _ in best}
+    drawn = [each for each in options if each.fits and (each.layout.pipeline == 1 or each.layout in edge_layouts)]
     lines = [
         Line(
             _name(option.layout),
             [point.tokens_per_s_per_user for point in option.points],
             [point.tokens_per_s_per_gpu for point in option.points],
         )
-        for option in options
-        if option.fits and option.layout.pipeline == 1
+        for option in drawn
     ]
-    best = frontier(options)
     edge = Line(
         "frontier",
         [point.tokens_per_s_per_user for _, point in best],
@@ -70,8 +74,7 @@ def load_page(title: str, text: str, wish: Wish, options: Sequence[Option]) -> s
     )
     times = [
         Line(_name(option.layout), [p.concurrency for p in option.points], [p.ttft_s * 1e3 for p in option.points])
-        for option in options
-        if option.fits and option.layout.pipeline == 1
+        for option in drawn
     ]
     drawings = [
         plot(

@@ -12,10 +12,9 @@ from headrace_worker.perf.layout import Layout, is_possible
 from headrace_worker.perf.memory import MemoryDemand
 from headrace_worker.perf.model_shape import ModelShape
 from headrace_worker.perf.plan import MAX_PIPELINE, PlanRequest, reserve_bytes
-from headrace_worker.perf.prediction import ClosedLoop, predict_closed_loop
+from headrace_worker.perf.prediction import ClosedLoop, chunk_tokens_of, predict_closed_loop, prefill_time_s
 from headrace_worker.perf.resources import Resource
 from headrace_worker.perf.step import Roofline, StepLoad
-from headrace_worker.perf.step_model import DEFAULT_CHUNK_TOKENS
 
 _MOST_CONCURRENCY = 512
 # Deeper pipelines only add latency to a load that fewer stages hold.
@@ -139,7 +138,7 @@ def consider(request: PlanRequest, layout: Layout, wish: Wish) -> Option:
     reserve = reserve_bytes(request, layout)
     held = demand.full_reservations(request.card, layout, reserve)
     roofline = Roofline(request.shape, request.weights, request.kv, request.card, layout)
-    prefill_s = _prefill_s(roofline, wish.prompt_tokens)
+    prefill_s = prefill_time_s(roofline, wish.prompt_tokens)
     if held < 1:
         words = "does not fit: no sequence of prompt and output has room beside the weights"
         return Option(layout, False, (), None, prefill_s, Resource.HBM_CAPACITY, words)
@@ -190,15 +189,6 @@ def _point(roofline: Roofline, wish: Wish, concurrency: int, held: int) -> Point
     return Point(concurrency, found.ttft_s, found.tpot_s, found.output_tokens_per_s, roofline.layout.num_devices)
 
 
-def _prefill_s(roofline: Roofline, num_tokens: int) -> float:
-    done, seconds = 0, 0.0
-    while done < num_tokens:
-        chunk = Prefill(min(DEFAULT_CHUNK_TOKENS, num_tokens - done), done)
-        seconds += roofline.step_time_s(StepLoad((chunk,)))
-        done += chunk.num_tokens
-    return seconds
-
-
 def _at_load(roofline: Roofline, wish: Wish, best: Point, num_replicas: int, held: int) -> Point:
     """The fewest users of a replica that bring its part of the wished rate."""
     if wish.tokens_per_s is None:
@@ -221,7 +211,7 @@ def _failure(roofline: Roofline, wish: Wish, alone: Point, prefill_s: float) -> 
             f"fits in memory but misses the TTFT budget even when idle: {prefill_s * 1e3:.0f} ms of prefill for "
             f"{wish.prompt_tokens:,} tokens, {wish.ttft_s * 1e3:.0f} ms allowed"
         )
-        chunk = Prefill(min(wish.prompt_tokens, DEFAULT_CHUNK_TOKENS))
+        chunk = Prefill(min(wish.prompt_tokens, chunk_tokens_of(roofline.layout)))
         return words, roofline.step(StepLoad((chunk,))).binding(0.0, 0.0).resource
     assert wish.inter_token_s is not None, "a budget that is not there is not missed"
     words = (
@@ -237,8 +227,10 @@ def _binding(roofline: Roofline, wish: Wish, best: Point, held: int) -> Resource
         return Resource.HBM_CAPACITY
     context = wish.prompt_tokens + wish.output_tokens // 2
     late = wish.ttft_s is not None and best.ttft_s > 0.7 * wish.ttft_s
-    chunk = (Prefill(min(wish.prompt_tokens, DEFAULT_CHUNK_TOKENS)),) if late else ()
-    load = StepLoad(chunk, best.concurrency, best.concurrency * context)
+    chunk = (Prefill(min(wish.prompt_tokens, chunk_tokens_of(roofline.layout))),) if late else ()
+    # A pipeline's step has its share of the users.
+    share = -(-best.concurrency // roofline.layout.pipeline)
+    load = StepLoad(chunk, share, share * context)
     return roofline.step(load).binding(best.concurrency / held, (best.concurrency + 1) / held).resource
 
 

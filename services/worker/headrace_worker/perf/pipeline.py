@@ -57,3 +57,9 @@ class StageLine:
             now = max(now, free_s[stage]) + seconds
             free_s[stage] = now
         return now
+
+
+def line_time_s(microbatches: Sequence[Sequence[float]]) -> float:
+    """Seconds until the last of these leaves stages that were idle, each given by its time in every stage."""
+    line = StageLine(len(microbatches[0]))
+    return [line.enter(each) for each in microbatches][-1]

@@ -4,14 +4,20 @@ Mean values, no distributions: each of `concurrency` users sends its next reques
 beyond means belongs to a simulator. Host time is not in it.
 """
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from headrace_worker.perf.attention import Prefill
 from headrace_worker.perf.errors import PerfError
+from headrace_worker.perf.layout import Layout
+from headrace_worker.perf.pipeline import StageLine, line_time_s
 from headrace_worker.perf.step import Roofline, StepLoad
 from headrace_worker.perf.step_model import DEFAULT_CHUNK_TOKENS
 
 NUM_ITERATIONS = 20
+# Enough rows that products are bound by arithmetic on every card.
+PIPELINE_CHUNK_TOKENS = 1024
+_NOTHING = StepLoad()
 
 
 @dataclass(frozen=True)
@@ -44,26 +50,28 @@ class Prediction:
 
 
 def predict_closed_loop(
-    roofline: Roofline, load: ClosedLoop, max_running: int, chunk_tokens: int = DEFAULT_CHUNK_TOKENS
+    roofline: Roofline, load: ClosedLoop, max_running: int, chunk_tokens: int | None = None
 ) -> Prediction:
     """Steady state of a closed loop of which at most `max_running` sequences hold KV.
 
     While a sequence decodes its output, each of the others goes through one prefill; every chunk makes the steps it is
     in longer. A user beyond `max_running` waits for a place: by Little's law the whole cycle is users / throughput.
-    A pipeline has as many steps in flight as stages, each with its share of the sequences.
+    A pipeline has as many steps in flight as stages, each with its share of the sequences. `chunk_tokens`: of a prompt
+    in one step; None as `chunk_tokens_of` has it.
     """
     if max_running < 1:
         raise PerfError("max_running", f"must be at least 1, not {max_running}")
     running = min(load.concurrency, max_running)
-    share = -(-running // roofline.layout.pipeline)
-    others = StepLoad((), share - 1, (share - 1) * load.mean_context)
-    decode_s = roofline.step_time_s(StepLoad((), share, share * load.mean_context))
-    prefill_s = _prefill_s(roofline, load.num_prompt_tokens, chunk_tokens, others)
-    num_chunks = -(-load.num_prompt_tokens // chunk_tokens)
-    # The decodes that share a chunk's step get their token from it: only what the chunk adds is lost to them.
-    stall_s = prefill_s - num_chunks * (roofline.step_time_s(others) if share > 1 else 0.0)
-    tpot_s = decode_s + (running - 1) * stall_s / load.num_output_tokens
-    ttft_s = _first_token_s(load, running, prefill_s, stall_s, tpot_s)
+    costs = _costs(roofline, load, running, chunk_tokens or chunk_tokens_of(roofline.layout))
+    fill_share, ttft_s = 1.0, costs.prefill_s
+    for _ in range(NUM_ITERATIONS):
+        tpot_s = costs.round_s + (running - 1) * (costs.stall_s + fill_share * costs.fill_s) / load.num_output_tokens
+        if running == 1:
+            break
+        cycle_s = ttft_s + (load.num_output_tokens - 1) * tpot_s
+        busy = min(0.95, (running - 1) * costs.stall_s / cycle_s)
+        fill_share = (1 - busy) / (1 + (running - 1) * costs.fill_s / cycle_s)
+        ttft_s = tpot_s / 2 / costs.num_plans + costs.prefill_s + costs.stall_s * busy / (1 - busy) / 2
     cycle_s = ttft_s + (load.num_output_tokens - 1) * tpot_s
     waiting_s = cycle_s * (load.concurrency / running - 1)
     rate = running * load.num_output_tokens / cycle_s
@@ -71,18 +79,21 @@ def predict_closed_loop(
 
 
 def burst_ttft_s(
-    roofline: Roofline, num_prompt_tokens: int, num_requests: int, chunk_tokens: int = DEFAULT_CHUNK_TOKENS
+    roofline: Roofline, num_prompt_tokens: int, num_requests: int, chunk_tokens: int | None = None
 ) -> float:
     """Mean TTFT of `num_requests` equal prompts that arrive at once at an idle replica and are computed in order.
 
     Steps are filled to `chunk_tokens`; prompts done decode beside the rest.
     """
-    done, now_s, total_s, num_finished = 0, 0.0, 0.0, 0
+    chunk_tokens = chunk_tokens or chunk_tokens_of(roofline.layout)
+    line = StageLine(roofline.layout.pipeline)
+    done, total_s, num_finished = 0, 0.0, 0
     while num_finished < num_requests:
         until = min(done + chunk_tokens, num_requests * num_prompt_tokens)
         touched = range(done // num_prompt_tokens, -(-until // num_prompt_tokens))
         chunks = tuple(_overlap(index * num_prompt_tokens, num_prompt_tokens, done, until) for index in touched)
-        now_s += roofline.step_time_s(StepLoad(chunks, num_finished, num_finished * num_prompt_tokens))
+        load = StepLoad(chunks, num_finished, num_finished * num_prompt_tokens)
+        now_s = line.enter(roofline.stage_times_s(load))
         newly = until // num_prompt_tokens - num_finished
         total_s += newly * now_s
         num_finished, done = num_finished + newly, until
@@ -95,27 +106,49 @@ def _overlap(start: int, length: int, done: int, until: int) -> Prefill:
     return Prefill(last - first, first - start)
 
 
-def _prefill_s(roofline: Roofline, num_tokens: int, chunk_tokens: int, beside: StepLoad) -> float:
-    """Seconds of the steps that compute a prompt chunk by chunk beside the given decodes."""
-    seconds, done = 0.0, 0
-    while done < num_tokens:
-        chunk = Prefill(min(chunk_tokens, num_tokens - done), done)
-        seconds += roofline.step_time_s(replace(beside, prefills=(chunk,)))
-        done += chunk.num_tokens
-    return seconds
+@dataclass(frozen=True)
+class _Costs:
+    """What the mean values are made of, in seconds.
 
-
-def _first_token_s(load: ClosedLoop, running: int, prefill_s: float, stall_s: float, tpot_s: float) -> float:
-    """Half of the running step, the prefills of others found in progress or queued, and one's own.
-
-    The prefill server is busy for the share u of a cycle; an arrival finds on average u / (1 - u) / 2 prefills ahead
-    (Pollaczek-Khinchine for constant service).
+    `round_s`: a token of every sequence, no prompt among them. `prefill_s`: a prompt that finds no other, to its first
+    token. `stall_s`: by how much it holds up all the others, in the stage that takes longest; `fill_s`: and by how much
+    more if it comes alone, for then the other stages wait as it fills and drains the pipeline.
     """
-    if running == 1:
-        return prefill_s
-    ttft_s = prefill_s
-    for _ in range(NUM_ITERATIONS):
-        cycle_s = ttft_s + (load.num_output_tokens - 1) * tpot_s
-        busy = min(0.95, (running - 1) * stall_s / cycle_s)
-        ttft_s = tpot_s / 2 + prefill_s + stall_s * busy / (1 - busy) / 2
-    return ttft_s
+
+    round_s: float
+    prefill_s: float
+    stall_s: float
+    fill_s: float
+    num_plans: int
+
+
+def _costs(roofline: Roofline, load: ClosedLoop, running: int, chunk_tokens: int) -> _Costs:
+    depth = roofline.layout.pipeline
+    share = -(-running // depth)
+    num_plans = -(-running // share)
+    decodes = roofline.stage_times_s(StepLoad((), share, share * load.mean_context))
+    round_s = max(sum(decodes), num_plans * max(decodes))
+    others = StepLoad((), share - 1, (share - 1) * load.mean_context)
+    chunks = [roofline.stage_times_s(each) for each in chunks_of(load.num_prompt_tokens, chunk_tokens, others)]
+    # The decodes that share a chunk's step get their token from it: only what the chunk adds is lost to them.
+    beside_s = max(roofline.stage_times_s(others)) if share > 1 else 0.0
+    stall_s = sum(max(each) for each in chunks) - len(chunks) * beside_s
+    fill_s = sum(chunks[0]) - max(chunks[0]) - round_s * (depth - 1) / depth
+    return _Costs(round_s, line_time_s(chunks), stall_s, max(0.0, fill_s), num_plans)
+
+
+def chunk_tokens_of(layout: Layout) -> int:
+    """Prompt tokens of one step: in a pipeline smaller chunks, for they follow each other through its stages."""
+    return DEFAULT_CHUNK_TOKENS if layout.pipeline == 1 else PIPELINE_CHUNK_TOKENS
+
+
+def chunks_of(num_tokens: int, chunk_tokens: int, beside: StepLoad = _NOTHING) -> Iterator[StepLoad]:
+    """The steps that compute a prompt, beside the given decodes."""
+    for done in range(0, num_tokens, chunk_tokens):
+        yield replace(beside, prefills=(Prefill(min(chunk_tokens, num_tokens - done), done),))
+
+
+def prefill_time_s(roofline: Roofline, num_tokens: int) -> float:
+    """Seconds of a prompt alone on an idle replica."""
+    chunks = chunks_of(num_tokens, chunk_tokens_of(roofline.layout))
+    return line_time_s([roofline.stage_times_s(each) for each in chunks])

@@ -8,7 +8,7 @@ from headrace_worker.perf.errors import PerfError
 from headrace_worker.perf.layout import Layout
 from headrace_worker.perf.model_shape import BUILT_IN_MODELS
 from headrace_worker.perf.precision import kv_precision, weight_precision
-from headrace_worker.perf.prediction import ClosedLoop, burst_ttft_s, predict_closed_loop
+from headrace_worker.perf.prediction import ClosedLoop, burst_ttft_s, predict_closed_loop, prefill_time_s
 from headrace_worker.perf.step import Roofline, StepLoad
 
 ROOFLINE = Roofline(
@@ -97,6 +97,31 @@ def test_the_stages_of_a_pipeline_share_the_sequences() -> None:
     pipeline = Roofline(ROOFLINE.shape, ROOFLINE.weights, ROOFLINE.kv, ROOFLINE.card, Layout(pipeline=2))
     load = ClosedLoop(16, 2000, 64)
     predicted = predict_closed_loop(pipeline, load, max_running=100)
-    step_s = pipeline.step_time_s(StepLoad((), 32, 32 * load.mean_context))
-    assert predicted.tpot_s == pytest.approx(step_s, rel=0.02)
+    stages_s = pipeline.stage_times_s(StepLoad((), 32, 32 * load.mean_context))
+    assert predicted.tpot_s == pytest.approx(2 * max(stages_s), rel=0.02)
     assert predicted.tpot_s < predict_closed_loop(ROOFLINE, load, max_running=100).tpot_s
+
+
+def piped(num_stages: int) -> Roofline:
+    return Roofline(ROOFLINE.shape, ROOFLINE.weights, ROOFLINE.kv, ROOFLINE.card, Layout(pipeline=num_stages))
+
+
+@pytest.mark.parametrize("num_stages", [2, 4])
+def test_the_chunks_of_a_prompt_follow_each_other_through_the_stages(num_stages: int) -> None:
+    """Eight of them take (8 + p - 1) / 8 of one stage's share of the work; keys before a chunk make the last longer."""
+    pipeline = piped(num_stages)
+    serial_s = sum(pipeline.step_time_s(StepLoad((Prefill(1024, done),))) for done in range(0, 8192, 1024))
+    found_s = prefill_time_s(pipeline, 8192)
+    assert found_s == pytest.approx(serial_s * (8 + num_stages - 1) / (8 * num_stages), rel=0.05)
+    assert predict_closed_loop(pipeline, ClosedLoop(8192, 100, 1), max_running=10).ttft_s == found_s
+    assert burst_ttft_s(pipeline, 8192, 1) == pytest.approx(found_s)
+
+
+def test_prompts_that_follow_each_other_fill_the_pipeline_once() -> None:
+    """A busy pipeline gives a prompt the time of its slowest stage, an idle one that of all of them."""
+    pipeline, one = piped(4), piped(1)
+    load = ClosedLoop(1024, 8, 64)
+    rate = predict_closed_loop(pipeline, load, max_running=100).output_tokens_per_s
+    assert 3 < rate / predict_closed_loop(one, load, max_running=100).output_tokens_per_s < 4
+    alone = [predict_closed_loop(each, ClosedLoop(1024, 8, 1), 100).output_tokens_per_s for each in (pipeline, one)]
+    assert alone[0] == pytest.approx(alone[1], rel=0.02)
