@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Iterable
 
 from headrace_controlplane.peers import is_gone
-from headrace_controlplane.subscribers import Subscribers
+from headrace_controlplane.subscribers import Departed, Subscribers
 
 
 class RollCall:
@@ -24,11 +24,11 @@ class RollCall:
     async def gone(self, service: str, instances: Iterable[str]) -> list[str]:
         """Those that do not subscribe any more, and where they were nobody listens, or another process that subscribes.
 
-        One that never subscribed here may live: it is in none of these, and neither is one whose host is away.
+        One whose host is away is so when nobody misses it any more. One that never subscribed here may live.
         """
-        known = [(name, place) for name in instances if (place := self._subscribers.departed(service, name))]
-        left = await asyncio.gather(*(self._is_left(place) for _, place in known))
+        known = [(name, one) for name in instances if (one := self._subscribers.departed(service, name))]
+        left = await asyncio.gather(*(self._is_left(one) for _, one in known))
         return [name for (name, _), is_left in zip(known, left, strict=True) if is_left]
 
-    async def _is_left(self, place: str) -> bool:
-        return self._subscribers.is_taken(place) or await is_gone(place)
+    async def _is_left(self, one: Departed) -> bool:
+        return not one.is_missed or self._subscribers.is_taken(one.endpoint) or await is_gone(one.endpoint)

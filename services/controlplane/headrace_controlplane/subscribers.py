@@ -3,6 +3,7 @@
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from headrace_controlplane import sections
 from headrace_kit.errors import HeadraceError
@@ -39,6 +40,13 @@ class Subscriber:
             self.nacked, self.error = nacked, error[:1000]
         elif last_good > self.nacked:
             self.nacked, self.error = 0, ""
+
+
+class Departed(NamedTuple):
+    """Where an instance answered whose subscription ended, and whether it may be missed still."""
+
+    endpoint: str
+    is_missed: bool
 
 
 class Subscribers:
@@ -84,11 +92,12 @@ class Subscribers:
         """Nobody misses it any more: it said goodbye, or is known to be gone."""
         self._broken_off.pop((service, endpoint), None)
 
-    def departed(self, service: str, instance: str) -> str:
-        """Where an instance answered that does not subscribe any more; empty if it does, or nobody knows."""
+    def departed(self, service: str, instance: str) -> Departed | None:
+        """Of an instance that does not subscribe any more; None if it does, or nobody knows."""
         if any((one.service, one.instance) == (service, instance) for one in self._open):
-            return ""
-        return self._departed.get((service, instance), ("", 0.0))[0]
+            return None
+        endpoint, at = self._departed.get((service, instance), ("", 0.0))
+        return Departed(endpoint, at >= self._clock() - MISSED_S) if endpoint else None
 
     def is_taken(self, endpoint: str) -> bool:
         """Whether a process that subscribes answers there."""

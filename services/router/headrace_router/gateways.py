@@ -1,8 +1,8 @@
 """Which gateway waits for which decision, and for how long each is known to be gone. Pure: the clock is an argument.
 
 Whoever is gone reports no outcome. What it left behind is given up once ORPHAN_S are over, time enough for another
-gateway to settle what had reached a worker. It is the control plane that says who is gone; one that is slow, stopped or
-cut off is not, and whoever is heard of again never was. Knows no replica.
+gateway to settle what had reached a worker. It is the control plane that says who is gone: not who is slow, stopped or
+cut off for a while; and whoever is heard of again never was. Knows no replica.
 """
 
 from collections.abc import Set

@@ -14,7 +14,7 @@ from headrace_router.gateways import Gateways
 
 UNSEEN_S = 2.0
 RECENT_S = 900.0
-# The outcome of a gateway that nobody can say to be gone, for its host is away or no control plane knew it.
+# The outcome of a gateway that nobody can say to be gone, for the control plane started after it died.
 FORGOTTEN_S = 3600.0
 
 

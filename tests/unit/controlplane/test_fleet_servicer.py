@@ -397,21 +397,3 @@ async def test_long_streams_end_when_the_process_stops(plane: Plane) -> None:
 )
 def test_an_endpoint_that_means_all_addresses_is_made_one(endpoint: str, peer: str, expected: str) -> None:
     assert reachable(endpoint, peer) == expected
-
-
-async def test_a_router_is_told_which_gateways_are_gone(plane: Plane, tmp_path: Path) -> None:
-    async with link(plane.address) as (address, cut), channels.connect(address, token=TOKEN) as far:
-        reader = Reader(far, "gone", tmp_path).client
-        reader.endpoint = plane.address
-        task = asyncio.create_task(reader.run())
-        await until(lambda: list(plane.state.subscribers))
-        cut()
-        await until(lambda: not list(plane.state.subscribers))
-        task.cancel()
-    request = fleet_pb2.FindGoneRequest(service="router", instances=["gone", "never seen"])
-    assert list((await plane.stub.FindGone(request, timeout=30)).gone) == [], "somebody listens where it did"
-    plane.state.subscribers.add("gateway", "next", plane.address)
-    assert list((await plane.stub.FindGone(request, timeout=30)).gone) == ["gone"]
-    with pytest.raises(grpc.aio.AioRpcError) as refused:
-        await plane.stub.FindGone(fleet_pb2.FindGoneRequest(service="controlplane"), timeout=30)
-    assert from_rpc_error(refused.value, fallback="").field == "service"

@@ -1,13 +1,19 @@
 """Who is known to be gone: whoever stopped subscribing from a place where nobody, or somebody else, is by now."""
 
+import asyncio
 import errno
 import socket
 from collections.abc import Iterator
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
+from headrace.v1 import fleet_pb2
+from headrace_controlplane.fleet_servicer import FleetServicer
 from headrace_controlplane.roll_call import RollCall
-from headrace_controlplane.subscribers import DEPARTED_S, Subscribers
+from headrace_controlplane.subscribers import DEPARTED_S, MISSED_S, Subscribers
+from headrace_kit.errors import InvalidRequest
 
 
 class Place:
@@ -78,14 +84,20 @@ async def test_one_whose_place_is_not_known_is_not_known_to_be_gone() -> None:
 
 
 @pytest.mark.parametrize("error", [OSError(errno.EHOSTUNREACH, "no route"), TimeoutError(), socket.gaierror()])
-async def test_one_whose_host_is_away_is_not_known_to_be_gone(
+async def test_one_whose_host_is_away_is_gone_when_nobody_misses_it(
     monkeypatch: pytest.MonkeyPatch, error: Exception
 ) -> None:
     async def away(host: str, port: int) -> None:
         raise error
 
     monkeypatch.setattr("asyncio.open_connection", away)
-    assert await gone(left("elsewhere:1")) == []
+    now = 0.0
+    subscribers = Subscribers(lambda: now)
+    subscribers.remove(subscribers.add("gateway", "g", "elsewhere:1"))
+    now = MISSED_S
+    assert await gone(subscribers) == []
+    now += 1
+    assert await gone(subscribers) == ["g"], "nobody misses it any more: no audit asks for its books"
 
 
 async def test_where_one_was_is_remembered_for_longer_than_anybody_asks(place: Place) -> None:
@@ -99,3 +111,16 @@ async def test_where_one_was_is_remembered_for_longer_than_anybody_asks(place: P
     now += 1
     subscribers.remove(subscribers.add("gateway", "other", place.endpoint))
     assert await gone(subscribers) == []
+
+
+async def test_a_router_is_told_and_a_service_that_does_not_subscribe_is_refused(place: Place) -> None:
+    subscribers = left(place.endpoint)
+    place.close()
+    state: Any = SimpleNamespace(subscribers=subscribers)
+    servicer = FleetServicer(state, asyncio.Event())
+    request = fleet_pb2.FindGoneRequest(service="gateway", instances=["unknown", "g"])
+    assert list((await servicer.FindGone(request, None)).gone) == ["g"]
+    request.service = "controlplane"
+    with pytest.raises(InvalidRequest) as refused:
+        await servicer.FindGone(request, None)
+    assert refused.value.field == "service"
