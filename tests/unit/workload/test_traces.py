@@ -68,7 +68,7 @@ def test_a_window_of_a_trace_starts_at_zero(tmp_path: Path) -> None:
 
 
 def test_thinning_keeps_its_share(tmp_path: Path) -> None:
-    path = written(tmp_path, "m.jsonl", MOONCAKE * 2000)
+    path = written(tmp_path, "m.jsonl", MOONCAKE.splitlines(keepends=True)[0] * 4000)
     kept = list(thin(read_trace(path), 0.25, seed=1))
     assert len(kept) == pytest.approx(1000, rel=0.1)
     assert [each.number for each in kept] == list(range(len(kept)))
@@ -84,6 +84,48 @@ def test_what_is_no_trace_is_refused_by_name(tmp_path: Path, text: str) -> None:
 def test_a_broken_row_is_named(tmp_path: Path) -> None:
     with pytest.raises(WorkloadError, match="line 3"):
         list(read_trace(written(tmp_path, "m.jsonl", MOONCAKE + '{"timestamp": 1}\n')))
+
+
+@pytest.mark.parametrize(
+    ("rows", "words"),
+    [
+        ([(5000, 9, 9), (4000, 9, 9)], "the row at 4 s: comes after one at 5 s: sort"),
+        ([(-1, 9, 9)], "expected a time from 0 up"),
+        ([("NaN", 9, 9)], "expected a time from 0 up"),
+        ([("Infinity", 9, 9)], "expected a time from 0 up"),
+        ([(1764500000000, 9, 9)], "is the first one: leave out what is before"),
+        ([(0, 10**11, 9)], "has more than 10,000,000 tokens"),
+        ([(0, 9, "1e400")], "line 1"),
+    ],
+)
+def test_a_row_that_makes_no_sense_is_named(tmp_path: Path, rows: list[tuple[object, ...]], words: str) -> None:
+    lines = [f'{{"timestamp": {at}, "input_length": {asked}, "output_length": {told}}}\n' for at, asked, told in rows]
+    with pytest.raises(WorkloadError, match=words):
+        list(read_trace(written(tmp_path, "m.jsonl", "".join(lines))))
+
+
+@pytest.mark.parametrize(
+    ("name", "content"), [("x.csv", b"\xff\xfe"), ("x.csv.gz", b"abc"), ("y.gz", gzip.compress(MOONCAKE.encode())[:40])]
+)
+def test_a_file_that_cannot_be_read_is_named(tmp_path: Path, name: str, content: bytes) -> None:
+    (tmp_path / name).write_bytes(content)
+    with pytest.raises(WorkloadError, match=f"{name}: cannot be read"):
+        list(read_trace(tmp_path / name))
+
+
+def test_a_byte_order_mark_is_no_header(tmp_path: Path) -> None:
+    assert len(list(read_trace(written(tmp_path, "a.csv", "\ufeff" + AZURE)))) == 2
+
+
+def test_a_trace_that_counts_from_1970_can_be_begun_there(tmp_path: Path) -> None:
+    path = written(tmp_path, "m.jsonl", '{"timestamp": 1764500003000, "input_length": 9, "output_length": 9}\n')
+    (only,) = read_trace(path, TraceOptions(start_s=1764500000.0))
+    assert only.at_s == pytest.approx(3.0)
+
+
+def test_only_a_trace_can_be_begun_later() -> None:
+    with pytest.raises(WorkloadError, match="only a trace"):
+        open_source("chat").arrivals(0, TraceOptions(start_s=1.0))
 
 
 def test_servegen_rates_are_held_per_window(tmp_path: Path) -> None:

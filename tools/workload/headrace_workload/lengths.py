@@ -129,14 +129,26 @@ def _log_normal(value: Mapping[str, Any], where: str) -> LogNormal:
 def _quantiles(value: Any, where: str) -> Quantiles:
     if not isinstance(value, Mapping) or len(value) < 2:
         raise WorkloadError(where, "expected at least the quantiles 0 and 100")
-    points = []
-    for percent, num_tokens in sorted(value.items(), key=lambda item: float(item[0])):
-        points.append((float(percent) / 100, float(_tokens(num_tokens, f"{where}.{percent}"))))
+    points = sorted(
+        (_percent(percent, where) / 100, float(_tokens(num_tokens, f"{where}.{percent}")))
+        for percent, num_tokens in value.items()
+    )
     if points[0][0] != 0 or points[-1][0] != 1:
         raise WorkloadError(where, "the quantiles must begin with 0 and end with 100")
     if any(later[1] < earlier[1] for earlier, later in pairwise(points)):
         raise WorkloadError(where, "a higher quantile may not be shorter")
     return Quantiles(tuple(points))
+
+
+def _percent(value: Any, where: str) -> float:
+    """JSON has no keys but text."""
+    try:
+        percent = float(value)
+    except (TypeError, ValueError):
+        percent = math.nan
+    if not 0 <= percent <= 100:
+        raise WorkloadError(where, f"expected percents from 0 to 100, got {value!r}")
+    return percent
 
 
 def _tokens(value: Any, where: str) -> int:

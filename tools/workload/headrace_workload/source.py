@@ -26,8 +26,10 @@ class Source:
     path: Path | None = None
 
     def arrivals(self, seed: int, options: TraceOptions) -> Iterator[Arrival]:
-        """The arrivals; a trace has no seed, a specification no trace options."""
+        """The arrivals; a trace has no seed. WorkloadError for an option that only traces have, given to another."""
         if self.spec is not None:
+            if options.start_s:
+                raise WorkloadError(self.name, "has phases: only a trace can be begun later")
             return generate(self.spec, seed)
         assert self.path is not None, "a source is a specification or a file"
         return read_trace(self.path, options)
@@ -46,5 +48,5 @@ def open_source(word: str) -> Source:
         text = path.read_text(encoding="utf-8")
         value = json.loads(text) if path.suffix == ".json" else yaml.safe_load(text)
     except (OSError, ValueError, yaml.YAMLError) as error:
-        raise WorkloadError(word, f"cannot be read: {error}") from None
+        raise WorkloadError(word, f"cannot be read: {' '.join(str(error).split())}") from None
     return Source(path.name, read_workload(value))

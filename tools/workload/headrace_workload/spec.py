@@ -16,9 +16,12 @@ from typing import Any
 
 from headrace_workload.arrivals import Phase
 from headrace_workload.errors import WorkloadError
-from headrace_workload.lengths import Lengths, read_lengths
+from headrace_workload.lengths import MOST_TOKENS, Lengths, read_lengths
 
 _MOST = 1e9
+# Each is a weight in a table, or a draw.
+_MOST_PREFIXES = 1_000_000
+_MOST_TURNS = 10_000
 
 
 @dataclass(frozen=True)
@@ -114,12 +117,14 @@ def _kind(value: Any, where: str) -> Kind:
 
 def _sessions(value: Any, where: str) -> Sessions:
     fields = _mapping(value, where, {"turns", "think_s"}, {"turns", "think_s"})
-    return Sessions(_number(fields["turns"], f"{where}.turns", 1), _number(fields["think_s"], f"{where}.think_s", 0))
+    turns = _number(fields["turns"], f"{where}.turns", 1, _MOST_TURNS)
+    return Sessions(turns, _number(fields["think_s"], f"{where}.think_s", 0))
 
 
 def _prefixes(value: Any, where: str) -> Prefixes:
     fields = _mapping(value, where, {"count", "tokens", "skew"}, {"count", "tokens"})
-    count, num_tokens = _whole(fields["count"], f"{where}.count"), _whole(fields["tokens"], f"{where}.tokens")
+    count = _whole(fields["count"], f"{where}.count", _MOST_PREFIXES)
+    num_tokens = _whole(fields["tokens"], f"{where}.tokens", MOST_TOKENS)
     return Prefixes(count, num_tokens, _number(fields.get("skew", 1.0), f"{where}.skew", 0, 10))
 
 
@@ -146,7 +151,7 @@ def _number(value: Any, where: str, low: float, high: float = _MOST) -> float:
     return float(value)
 
 
-def _whole(value: Any, where: str) -> int:
-    if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= _MOST:
-        raise WorkloadError(where, f"expected a whole number from 1 to {_MOST:g}, got {value!r}")
+def _whole(value: Any, where: str, high: float = _MOST) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= high:
+        raise WorkloadError(where, f"expected a whole number from 1 to {high:g}, got {value!r}")
     return value

@@ -9,6 +9,7 @@ output, unless `max_output` says otherwise.
 import csv
 import gzip
 import json
+import zlib
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from datetime import datetime
@@ -18,9 +19,12 @@ from typing import Any
 
 from headrace_workload.arrival import Arrival, Segment
 from headrace_workload.errors import WorkloadError
+from headrace_workload.lengths import MOST_TOKENS
 
 MOONCAKE_BLOCK_TOKENS = 512
 BAILIAN_BLOCK_TOKENS = 16
+# No trace is silent for so long at its beginning: its clock counts from elsewhere.
+_MOST_SILENCE_S = 30 * 86_400.0
 # Seeds of prompts that share nothing lie above those of blocks.
 _OWN = 1 << 40
 
@@ -49,18 +53,44 @@ class _Row:
 
 
 def read_trace(path: Path, options: TraceOptions = TraceOptions()) -> Iterator[Arrival]:
-    """The arrivals of a trace file in order of time; rows without prompt or output (failures) are left out."""
-    with _open(path) as lines:
-        first = next(lines, "")
-        rows = _reader(path, first)(_chain(first, lines))
-        number = 0
-        for row in rows:
-            if row.num_prompt < 1 or row.num_output < 1 or row.at_s < options.start_s:
-                continue
-            if row.at_s >= options.end_s:
-                return
-            yield _arrival(row, number, options)
-            number += 1
+    """The arrivals of a trace file in order of time; rows without prompt or output (failures) are left out.
+
+    WorkloadError for a file that cannot be read, a row that makes no sense, or one that is earlier than the one before.
+    """
+    number = 0
+    for row in _checked(_rows(path), options.start_s):
+        if row.num_prompt < 1 or row.num_output < 1 or row.at_s < options.start_s:
+            continue
+        if row.at_s >= options.end_s:
+            return
+        yield _arrival(row, number, options)
+        number += 1
+
+
+def _rows(path: Path) -> Iterator[_Row]:
+    try:
+        with _open(path) as lines:
+            first = next(lines, "")
+            yield from _reader(path, first)(_chain(first, lines))
+    except (OSError, EOFError, UnicodeDecodeError, zlib.error, csv.Error) as error:
+        raise WorkloadError(str(path), f"cannot be read: {error}") from None
+
+
+def _checked(rows: Iterator[_Row], start_s: float) -> Iterator[_Row]:
+    last_s: float | None = None
+    for row in rows:
+        if max(row.num_prompt, row.num_output) > MOST_TOKENS:
+            raise WorkloadError(f"the row at {row.at_s:g} s", f"has more than {MOST_TOKENS:,} tokens")
+        if not 0 <= row.at_s < float("inf"):
+            raise WorkloadError(f"the row at {row.at_s:g} s", "expected a time from 0 up, the first row's or later")
+        if last_s is not None and row.at_s < last_s:
+            words = f"comes after one at {last_s:g} s: sort the trace by time"
+            raise WorkloadError(f"the row at {row.at_s:g} s", words)
+        if last_s is None and row.at_s > start_s + _MOST_SILENCE_S:
+            words = "is the first one: leave out what is before (simulate: --start-s, bench: --from)"
+            raise WorkloadError(f"the row at {row.at_s:.17g} s", words)
+        last_s = row.at_s
+        yield row
 
 
 def thin(arrivals: Iterable[Arrival], share: float, seed: int) -> Iterator[Arrival]:
@@ -73,7 +103,8 @@ def thin(arrivals: Iterable[Arrival], share: float, seed: int) -> Iterator[Arriv
 
 
 def _open(path: Path) -> Any:
-    return gzip.open(path, "rt", encoding="utf-8") if path.suffix == ".gz" else path.open(encoding="utf-8")
+    # Spreadsheets begin a file with a byte order mark.
+    return gzip.open(path, "rt", encoding="utf-8-sig") if path.suffix == ".gz" else path.open(encoding="utf-8-sig")
 
 
 def _chain(first: str, rest: Iterator[str]) -> Iterator[str]:
@@ -141,7 +172,7 @@ def _json_rows(lines: Iterator[str]) -> Iterator[_Row]:
                 session=str(row.get("chat_id", "")) if row.get("parent_chat_id", -1) in (-1, None) else _parent(row),
                 turn=max(0, int(row.get("turn", 1)) - 1),
             )
-        except (KeyError, TypeError, ValueError) as error:
+        except (KeyError, TypeError, ValueError, OverflowError) as error:
             raise WorkloadError(f"line {number}", f"is no row of a trace: {error!r}") from None
 
 
@@ -157,7 +188,7 @@ def _azure_rows(lines: Iterator[str]) -> Iterator[_Row]:
             at = datetime.fromisoformat(row["TIMESTAMP"][:26])
             start = start or at
             yield _Row((at - start).total_seconds(), int(row["ContextTokens"]), int(row["GeneratedTokens"]))
-        except (KeyError, TypeError, ValueError) as error:
+        except (KeyError, TypeError, ValueError, OverflowError) as error:
             raise WorkloadError(f"line {number}", f"is no row of a trace: {error!r}") from None
 
 
@@ -168,7 +199,7 @@ def _burstgpt_rows(lines: Iterator[str]) -> Iterator[_Row]:
             at_s = float(row["Timestamp"])
             start_s = at_s if start_s is None else start_s
             yield _Row(at_s - start_s, int(row["Request tokens"]), int(row["Response tokens"]))
-        except (KeyError, TypeError, ValueError) as error:
+        except (KeyError, TypeError, ValueError, OverflowError) as error:
             raise WorkloadError(f"line {number}", f"is no row of a trace: {error!r}") from None
 
 
@@ -180,5 +211,5 @@ def _compact_rows(lines: Iterator[str]) -> Iterator[_Row]:
             blocks = tuple(block for run in runs for block in range(int(run[0]), int(run[-1]) + 1))
             lengths = int(row["input_length"]), int(row["output_length"])
             yield _Row(float(row["timestamp_ms"]) / 1000, *lengths, blocks, MOONCAKE_BLOCK_TOKENS)
-        except (KeyError, TypeError, ValueError) as error:
+        except (KeyError, TypeError, ValueError, OverflowError) as error:
             raise WorkloadError(f"line {number}", f"is no row of a trace: {error!r}") from None
