@@ -61,6 +61,17 @@ def test_the_capacity_found_is_the_edge_of_the_target() -> None:
     assert shares[0] >= 0.9 > shares[1]
 
 
+def test_the_capacity_found_counts_what_the_autoscaler_counts() -> None:
+    """A prompt holds what was said before: 100 new tokens after a prefix of 1,000 are 1,100 and more."""
+    fleet = fleet_file({"page_tokens": 256})
+    kind = {"prompt": 100, "output": 20, "max_output": 100, "prefix": {"count": 2, "tokens": 1000}}
+    found = search_capacity(fleet, "p", read_workload(requests(1, 1, **kind)), for_s=1, steps=1)
+    assert found.tokens_per_s == pytest.approx(found.requests_per_s * 1200)
+    talks = read_workload(requests(1, 1, **kind, sessions={"turns": 4, "think_s": 10}))
+    longer = search_capacity(fleet, "p", talks, for_s=1, steps=1)
+    assert longer.tokens_per_s > 1.15 * longer.requests_per_s * 1200
+
+
 def test_a_report_is_markdown_with_its_command() -> None:
     text = Report("A or B", "What was run.", ("a", "b"), [("1", "2")], "A wins.").to_markdown("a-or-b")
     assert "| a | b |\n|---|---|\n| 1 | 2 |" in text

@@ -3,8 +3,9 @@
 import argparse
 import gc
 import json
+import math
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from itertools import takewhile
 from pathlib import Path
 
@@ -18,6 +19,7 @@ from headrace_sim.page import to_html
 from headrace_sim.report import to_json, to_table
 from headrace_sim.scaling import Forecaster
 from headrace_sim.simulation import Outcome, Simulation
+from headrace_worker.perf.command_end import ended
 from headrace_workload.arrival import Arrival
 from headrace_workload.errors import WorkloadError
 from headrace_workload.source import Source, open_source
@@ -48,11 +50,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
     summary = to_json(outcome)
     print(json.dumps(summary, indent=2) if flags.json else to_table(summary))
     if flags.html:
-        Path(flags.html).write_text(to_html(f"{source.name} on {Path(flags.fleet).name}", summary), encoding="utf-8")
+        title = f"{source.name} on {Path(flags.fleet).name}"
+        try:
+            flags.html.write_text(to_html(title, summary), encoding="utf-8")
+        except OSError as error:
+            print(f"headrace simulate: --html: cannot be written: {error}", file=sys.stderr)
+            return USAGE_ERROR
     return 0
 
 
 def _run(flags: argparse.Namespace, source: Source, fleet: SimFleet) -> Outcome:
+    _check_trace_flags(flags, source)
     options = Options(
         seed=flags.seed,
         fast_forward=not flags.exact,
@@ -66,7 +74,16 @@ def _run(flags: argparse.Namespace, source: Source, fleet: SimFleet) -> Outcome:
             if source.spec is None:
                 raise SimulationError(f"simulation.pools.{name}.scaling.capacity must be given for a trace")
             capacities[name] = search_capacity(fleet, name, source.spec, flags.seed).tokens_per_s
-    return Simulation(fleet, options, _forecasters(fleet), capacities).run(_arrivals(flags, source))
+    outcome = Simulation(fleet, options, _forecasters(fleet), capacities).run(_arrivals(flags, source))
+    if not outcome.books.num_arrived:
+        raise SimulationError(f"{source.name}: no request arrives")
+    return outcome
+
+
+def _check_trace_flags(flags: argparse.Namespace, source: Source) -> None:
+    for name in ("model", "max_output"):
+        if source.spec is not None and getattr(flags, name) is not None:
+            raise SimulationError(f"--{name.replace('_', '-')}: of a trace; {source.name} says it by itself")
 
 
 def _arrivals(flags: argparse.Namespace, source: Source) -> Iterable[Arrival]:
@@ -110,16 +127,52 @@ def _parser() -> argparse.ArgumentParser:
     add("--seed", type=int, default=0, metavar="N", help="of arrivals and of ties between replicas (0)")
     add("--exact", action="store_true", help="plan every step, also where nobody enters or leaves")
     add("--cache-blind", action="store_true", help="route as if no replica had cached anything")
-    add("--for-s", type=float, metavar="S", help="only arrivals of the first so many seconds")
-    add("--start-s", type=float, default=0.0, metavar="S", help="of a trace: leave out what is before")
-    add("--thin", type=float, metavar="SHARE", help="keep this share of the arrivals")
+    add("--for-s", type=_positive, metavar="S", help="only arrivals of the first so many seconds")
+    add("--start-s", type=_not_negative, default=0.0, metavar="S", help="of a trace: leave out what is before")
+    add("--thin", type=_share, metavar="SHARE", help="keep this share of the arrivals")
     add("--model", metavar="M", help="of a trace: the model that its requests ask for")
-    add("--max-output", type=int, metavar="N", help="of a trace: the output limit that its requests declare")
+    add("--max-output", type=_count, metavar="N", help="of a trace: the output limit that its requests declare")
     add("--compiled", action="store_true", help="compile what decides first (a minute, once): twice as fast, same run")
-    add("--html", metavar="FILE", help="write a page with plots")
+    add("--html", type=_output, metavar="FILE", help="write a page with plots")
     add("--json", action="store_true", help="JSON instead of a table")
     return parser
 
 
+def _positive(text: str) -> float:
+    return _within(text, lambda value: 0 < value < math.inf, "a number above 0")
+
+
+def _not_negative(text: str) -> float:
+    return _within(text, lambda value: 0 <= value < math.inf, "a number from 0 up")
+
+
+def _share(text: str) -> float:
+    return _within(text, lambda value: 0 < value <= 1, "a share above 0, at most 1")
+
+
+def _count(text: str) -> int:
+    return int(_within(text, lambda value: value >= 1 and value == int(value), "a whole number from 1 up"))
+
+
+def _within(text: str, is_good: Callable[[float], bool], words: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = math.nan
+    if not math.isfinite(value) or not is_good(value):
+        raise argparse.ArgumentTypeError(f"expected {words}, got {text}")
+    return value
+
+
+def _output(text: str) -> Path:
+    """Tried before the run, which may take long."""
+    path = Path(text)
+    try:
+        path.open("a").close()
+    except OSError as error:
+        raise argparse.ArgumentTypeError(f"cannot be written: {error}") from None
+    return path
+
+
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(ended(main))

@@ -5,9 +5,11 @@ class. Deterministic by seed.
 """
 
 from dataclasses import dataclass, replace
+from itertools import islice
 
 from headrace_sim.assembly import Options
 from headrace_sim.books import Column
+from headrace_sim.errors import SimulationError
 from headrace_sim.fleet import SimFleet, SimulationSection
 from headrace_sim.simulation import Simulation
 from headrace_workload.arrivals import Phase
@@ -17,6 +19,8 @@ from headrace_workload.spec import Kind, Workload
 
 _FIRST_RPS = 1.0
 _MOST_RPS = 4096.0
+# Of which a mean length is taken where no formula has it.
+_MEAN_REQUESTS = 10_000
 
 
 @dataclass(frozen=True)
@@ -43,7 +47,9 @@ def search_capacity(
     alone = _alone(fleet, pool, num_replicas)
     model = fleet.pools[pool].settings.model
     kinds = tuple(kind for kind in workload.kinds if kind.model in (model, ""))
-    assert kinds, "a pool's capacity is asked for by a workload that uses it"
+    if not kinds:
+        words = f"the workload never asks for {model!r}; give simulation.pools.{pool}.scaling.capacity"
+        raise SimulationError(f"pools.{pool}: {words}")
     low, high = 0.0, _FIRST_RPS
     while high < _MOST_RPS and _meets(alone, kinds, high * num_replicas, seed, for_s):
         low, high = high, high * 2
@@ -53,7 +59,7 @@ def search_capacity(
             low = middle
         else:
             high = middle
-    return Capacity(low, low * _mean_tokens(kinds))
+    return Capacity(low, _tokens_per_s(kinds, low, seed))
 
 
 def _alone(fleet: SimFleet, pool: str, num_replicas: int) -> SimFleet:
@@ -65,7 +71,7 @@ def _alone(fleet: SimFleet, pool: str, num_replicas: int) -> SimFleet:
 
 
 def _meets(fleet: SimFleet, kinds: tuple[Kind, ...], rps: float, seed: int, for_s: float) -> bool:
-    workload = Workload("capacity", (Phase(for_s, rps, rps),), kinds)
+    workload = _flat(kinds, rps, for_s)
     shares = any(kind.sessions or kind.prefix for kind in kinds)
     outcome = Simulation(fleet, Options(seed, shares_prefixes=shares)).run(generate(workload, seed))
     classes = fleet.fleet.classes
@@ -76,7 +82,15 @@ def _share(column: Column) -> float:
     return sum(column.met) / len(column.met) if column.met else 1.0
 
 
-def _mean_tokens(kinds: tuple[Kind, ...]) -> float:
-    """Declared tokens of a request, sessions' growth left out."""
-    weights = sum(kind.weight for kind in kinds)
-    return sum(kind.weight * (mean(kind.prompt) + kind.max_output) for kind in kinds) / weights
+def _flat(kinds: tuple[Kind, ...], rps: float, for_s: float) -> Workload:
+    return Workload("capacity", (Phase(for_s, rps, rps),), kinds)
+
+
+def _tokens_per_s(kinds: tuple[Kind, ...], rps: float, seed: int) -> float:
+    """Declared tokens that arrive at this rate, as the autoscaler counts them: prefixes and earlier turns are in it."""
+    if not any(kind.sessions or kind.prefix for kind in kinds):
+        weights = sum(kind.weight for kind in kinds)
+        return rps * sum(kind.weight * (mean(kind.prompt) + kind.max_output) for kind in kinds) / weights
+    drawn = islice(generate(_flat(kinds, 1.0, _MEAN_REQUESTS), seed), _MEAN_REQUESTS)
+    tokens = [arrival.num_prompt + arrival.max_output for arrival in drawn]
+    return rps * sum(tokens) / len(tokens)

@@ -25,8 +25,9 @@ from headrace_worker.perf.cards import CPU, Card, card_named, cpu_card
 from headrace_worker.perf.errors import PerfError
 from headrace_worker.perf.layout import Layout
 from headrace_worker.perf.memory import MemoryDemand, StepShape, kv_bytes_per_token, workspace_bytes
-from headrace_worker.perf.model_shape import BUILT_IN_MODELS, ModelShape
+from headrace_worker.perf.model_shape import ModelShape
 from headrace_worker.perf.precision import kv_precision, weight_precision
+from headrace_worker.perf.shape_file import shape_named
 from headrace_worker.perf.step import Roofline
 from headrace_worker.perf.step_model import StepModel
 
@@ -39,7 +40,7 @@ DEFAULT_START_UP_S = 60.0
 class ModelSection:
     """What config.json would say."""
 
-    shape: str = setting("", "built-in model whose dimensions it has; empty: the model's own name")
+    shape: str = setting("", "built-in model whose dimensions it has, or a config.json; empty: the model's own name")
 
 
 @dataclass(frozen=True)
@@ -227,11 +228,10 @@ def _pool(name: str, pool: Pool, section: SimulationSection) -> SimPool:
 
 
 def _shape(model: str, section: ModelSection) -> ModelShape:
-    name = section.shape or model
-    if name not in BUILT_IN_MODELS:
-        known = ", ".join(BUILT_IN_MODELS)
-        raise SimulationError(f"simulation.models.{model}.shape: {name!r} is none of {known}")
-    return BUILT_IN_MODELS[name]
+    try:
+        return shape_named(section.shape or model)
+    except PerfError as error:
+        raise SimulationError(f"simulation.models.{model}.shape: {error.reason}") from None
 
 
 def _card(name: str, pool: Pool) -> Card:

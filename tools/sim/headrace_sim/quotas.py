@@ -7,6 +7,7 @@ from headrace_policy.decide import Billed, Declared, Prices, reserved
 from headrace_policy.ledger import Admission, Charge, Closing, Terms
 from headrace_policy.limits import REASONS, Caller, Limit, applicable
 from headrace_policy.memory_ledger import MemoryLedger
+from headrace_sim.errors import SimulationError
 from headrace_sim.job import Job
 
 _LEASE_MS = 86_400_000  # nobody dies who would have to renew
@@ -24,7 +25,9 @@ class Quotas:
         self._ledgers = {name: MemoryLedger(_LEASE_MS) for name, limits in self._limits.items() if limits}
 
     def admit(self, job: Job, tenant: str, now: float) -> str | None:
-        """The reason of a refusal, or None; then it must be settled."""
+        """The reason of a refusal, or None; then it must be settled. SimulationError for who is no tenant."""
+        if tenant not in self._limits:
+            raise SimulationError(f"the workload names a tenant {tenant!r}; the fleet has {', '.join(self._limits)}")
         ledger = self._ledgers.get(tenant)
         if ledger is None:
             return None

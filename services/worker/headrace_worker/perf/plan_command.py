@@ -7,18 +7,18 @@ import argparse
 import json
 import sys
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from headrace_worker.perf.cards import CARD_NAMES, CPU, GIB, MOST_GIB, Card, card_named, cpu_card
-from headrace_worker.perf.errors import PerfError, UnknownNameError
+from headrace_worker.perf.errors import PerfError
 from headrace_worker.perf.layout import Layout
 from headrace_worker.perf.load_output import load_json, load_page, load_table
 from headrace_worker.perf.load_plan import Wish, recommend
-from headrace_worker.perf.model_shape import BUILT_IN_MODELS, ModelShape, from_config
+from headrace_worker.perf.model_shape import BUILT_IN_MODELS
 from headrace_worker.perf.plan import DEFAULT_CONTEXT, PlanReport, PlanRequest, StepPrediction, plan
 from headrace_worker.perf.precision import KV_PRECISIONS, WEIGHT_PRECISIONS, kv_precision, weight_precision
+from headrace_worker.perf.shape_file import shape_named
 
 USAGE_ERROR = 2
 DEFAULT_PROMPT_TOKENS = 1024
@@ -118,7 +118,7 @@ def _row(step: StepPrediction) -> str:
 
 
 def _request(flags: argparse.Namespace) -> PlanRequest:
-    shape = _shape(flags.model)
+    shape = shape_named(flags.model)
     if flags.params is not None:
         shape = shape.with_params(flags.params)
     reserve = flags.runtime_reserve_gib
@@ -152,24 +152,6 @@ def _wish(flags: argparse.Namespace) -> Wish | None:
 
 def _or_one(degree: int | None) -> int:
     return 1 if degree is None else degree
-
-
-def _shape(model: str) -> ModelShape:
-    """A built-in name, a config.json, or a folder that holds one."""
-    if model in BUILT_IN_MODELS:
-        return BUILT_IN_MODELS[model]
-    path = Path(model)
-    path = path / "config.json" if path.is_dir() else path
-    if not path.is_file():
-        raise UnknownNameError("model", f"{model!r} is neither a config.json nor one of {', '.join(BUILT_IN_MODELS)}")
-    try:
-        config = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise PerfError("model", f"{path} is not readable JSON: {error}") from None
-    try:
-        return replace(from_config(config), name=path.resolve().parent.name)
-    except PerfError as error:
-        raise PerfError("model", f"{path}: {error}") from None
 
 
 def _card(name: str, hbm_gib: float | None) -> Card:

@@ -2,10 +2,13 @@
 
 import argparse
 import gc
+import os
 import sys
 from collections.abc import Sequence
 from importlib import import_module
 from pathlib import Path
+
+from headrace_worker.perf.command_end import ended
 
 NAMES = {
     "queue-budget": "queue first or first token first, at 700 ms",
@@ -22,7 +25,7 @@ NAMES = {
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m headrace_sim.experiments", description="Policies compared.")
     parser.add_argument("name", choices=NAMES, metavar="NAME", help=", ".join(f"{k} ({v})" for k, v in NAMES.items()))
-    parser.add_argument("--write", metavar="FOLDER", help="write NAME.md and its plots there")
+    parser.add_argument("--write", type=_folder, metavar="FOLDER", help="write NAME.md and its plots there")
     flags = parser.parse_args(arguments)
     gc.set_threshold(200_000, 50, 50)
     module = import_module(f"headrace_sim.experiments.{flags.name.replace('-', '_')}")
@@ -31,9 +34,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
     print(text)
     if flags.write:
         for file, content in {f"{flags.name}.md": text, **report.drawings(flags.name)}.items():
-            (Path(flags.write) / file).write_text(content, encoding="utf-8")
+            (flags.write / file).write_text(content, encoding="utf-8")
     return 0
 
 
+def _folder(text: str) -> Path:
+    """Looked at before the run, which may take long."""
+    path = Path(text)
+    if not path.is_dir() or not os.access(path, os.W_OK):
+        raise argparse.ArgumentTypeError(f"{text} is no folder that can be written to")
+    return path
+
+
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(ended(main))
