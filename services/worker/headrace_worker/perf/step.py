@@ -61,25 +61,25 @@ class Roofline:
 
     def step(self, load: StepLoad) -> StepCost:
         """The cost of one step whose tokens pass the stages as one microbatch."""
-        stages = [self._stage(load, stage) for stage in range(self.layout.pipeline)]
-        return StepCost(tuple(op for ops in stages for op in ops), num_stages=self.layout.pipeline)
+        return StepCost(tuple(op for ops in self._stages(load) for op in ops), num_stages=self.layout.pipeline)
 
     def stage_times_s(self, load: StepLoad) -> tuple[float, ...]:
         """Seconds of one microbatch in each stage."""
-        return tuple(sum(op.time_s for op in self._stage(load, stage)) for stage in range(self.layout.pipeline))
+        return tuple(sum(op.time_s for op in ops) for ops in self._stages(load))
 
     def step_time_s(self, load: StepLoad) -> float:
         """Seconds of one step as one microbatch."""
         return pipelined_time_s(self.stage_times_s(load), 1)
 
-    def _stage(self, load: StepLoad, stage: int) -> tuple[OpCost, ...]:
-        num_layers = self.layout.stage_layers(self.shape)[stage]
-        ops = [op.times(num_layers) for op in self.layer(load)]
-        if stage == self.layout.pipeline - 1:
-            ops.extend(self.output(load))
-        else:
-            ops.append(self.send(load))
-        return tuple(ops)
+    def _stages(self, load: StepLoad) -> Iterator[list[OpCost]]:
+        layer = tuple(self.layer(load))
+        for stage, num_layers in enumerate(self.layout.stage_layers(self.shape)):
+            ops = [op.times(num_layers) for op in layer]
+            if stage == self.layout.pipeline - 1:
+                ops.extend(self.output(load))
+            else:
+                ops.append(self.send(load))
+            yield ops
 
     def layer(self, load: StepLoad) -> Iterator[OpCost]:
         """Operations of one layer on one rank, in order (windows averaged over the layers)."""
