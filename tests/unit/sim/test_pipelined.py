@@ -1,5 +1,6 @@
 """A simulated pipeline: known schedules come out by themselves, and the scheduler that fills it is production's."""
 
+import statistics
 from collections.abc import Sequence
 from typing import Any
 
@@ -9,6 +10,7 @@ from hypothesis import strategies as st
 
 from headrace_sim.assembly import Options
 from headrace_sim.clock import Clock
+from headrace_sim.closed_loop import ClosedLoop
 from headrace_sim.errors import SimulationError
 from headrace_sim.hand_offs import HandOffs
 from headrace_sim.job import Job
@@ -21,12 +23,15 @@ from headrace_sim.stage_timer import FittedStageTimer, Pipeline, StageTimer
 from headrace_sim.step_timer import StepTimer
 from headrace_worker.perf.attention import Prefill
 from headrace_worker.perf.pipeline import PipelineSchedule
+from headrace_worker.perf.prediction import ClosedLoop as PlannedLoop
+from headrace_worker.perf.prediction import predict_closed_loop
 from headrace_worker.perf.step import StepLoad
 from headrace_worker.perf.step_model import StepModel
 from headrace_worker.scheduling.limits import Limits
 from headrace_worker.scheduling.request import Request
 from headrace_workload.arrival import Arrival
 from headrace_workload.generate import generate
+from headrace_workload.lengths import Uniform
 from headrace_workload.spec import read_workload
 from tests.unit.sim.fleets import fleet_file, requests
 
@@ -182,3 +187,18 @@ def test_a_killed_pipeline_loses_what_was_in_flight_and_the_books_balance() -> N
 def test_overlap_is_refused_as_production_refuses_it() -> None:
     with pytest.raises(SimulationError, match=r"pools\.p\.overlap: is not there for a pipeline \(pp is 2\)"):
         fleet_file({"pp": 2}, {"pools": {"p": {"overlap": True}}})
+
+
+@pytest.mark.parametrize("pp", [2, 4])
+def test_a_plan_of_means_says_what_the_simulation_says(pp: int) -> None:
+    """Closed loops of equal prompts; the means of one stage are no nearer."""
+    pool = {"pp": pp, "min": 1, "max_waiting": 4096, "max_batch_tokens": 2048}
+    fleet = fleet_file(pool, classes={"chat": {"ttft_ms": 10**6, "max_queue_ms": 10**6, "default": True}})
+    loop = ClosedLoop("m", Uniform(3000, 3000), Uniform(100, 140), num_users=16, num_requests=64)
+    column = Simulation(fleet, Options(shares_prefixes=False)).run(loop.first(), loop.after).books.columns["m", "chat"]
+    planned = predict_closed_loop(fleet.pools["p"].roofline, PlannedLoop(3000, 120, 16), 128, 1024)
+    # Users who all begin at once wait for one another; that is over after the first requests.
+    ttft_s, tpot_s = (statistics.fmean(each[16:]) for each in (column.ttft_s, column.inter_token_s))
+    assert planned.tpot_s == pytest.approx(tpot_s, rel=0.1)
+    assert planned.ttft_s == pytest.approx(ttft_s, rel=0.25)
+    assert planned.ttft_s + 119 * planned.tpot_s == pytest.approx(ttft_s + 119 * tpot_s, rel=0.07)
