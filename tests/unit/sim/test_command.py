@@ -8,6 +8,8 @@ import pytest
 import yaml
 
 from headrace_sim.__main__ import main
+from headrace_sim.simulation import Simulation
+from headrace_worker.perf.command_end import ended
 
 FLEET: dict[str, Any] = {
     "models": {"m": {"source": "hf:a/b@main"}},
@@ -124,3 +126,16 @@ def test_what_cannot_be_used_is_one_sentence(
     words[place] = word
     assert main(words) == 2
     assert word in capsys.readouterr().err
+
+
+def test_a_run_that_is_interrupted_leaves_nothing(
+    words: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also the page's place was only tried."""
+
+    def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Simulation, "run", interrupted)
+    assert ended(lambda: main([*words, "--html", str(tmp_path / "run.html")])) == 130
+    assert not (tmp_path / "run.html").exists()

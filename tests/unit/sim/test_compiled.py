@@ -11,6 +11,7 @@ import pytest
 import yaml
 
 from headrace_sim import compiled
+from headrace_sim.errors import SimulationError
 from tests.unit.sim.test_command import FLEET, LOAD
 
 
@@ -42,6 +43,12 @@ def test_who_inherits_from_a_compiled_class_is_compiled_too() -> None:
         ]
         if any(base.__module__ in hot for each in classes for base in each.__mro__[1:]):
             assert module.__name__ in hot
+
+
+def test_a_folder_that_cannot_be_made_is_one_sentence(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(SimulationError, match=r"--compiled: .* cannot be written to"):
+        compiled.compiled_path(tmp_path / "file" / "compiled")
 
 
 @pytest.mark.slow

@@ -113,6 +113,11 @@ def test_a_file_that_cannot_be_read_is_named(tmp_path: Path, name: str, content:
         list(read_trace(tmp_path / name))
 
 
+def test_statistics_that_are_not_there_are_named(tmp_path: Path) -> None:
+    with pytest.raises(WorkloadError, match=r"m-x_total_rate.*cannot be read"):
+        servegen_workload(tmp_path, "m-x", "fast", (600.0, 1800.0))
+
+
 def test_a_byte_order_mark_is_no_header(tmp_path: Path) -> None:
     assert len(list(read_trace(written(tmp_path, "a.csv", "\ufeff" + AZURE)))) == 2
 

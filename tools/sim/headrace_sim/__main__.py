@@ -165,10 +165,13 @@ def _within(text: str, is_good: Callable[[float], bool], words: str) -> float:
 
 
 def _output(text: str) -> Path:
-    """Tried before the run, which may take long."""
+    """Tried before the run, which may take long; nothing is left behind if it does not come to its end."""
     path = Path(text)
+    is_new = not path.exists()
     try:
         path.open("a").close()
+        if is_new:
+            path.unlink()
     except OSError as error:
         raise argparse.ArgumentTypeError(f"cannot be written: {error}") from None
     return path

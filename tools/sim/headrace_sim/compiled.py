@@ -10,7 +10,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from hashlib import sha256
 from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
@@ -21,7 +21,10 @@ from headrace_sim.errors import SimulationError
 FOLDER = Path.home() / ".cache" / "headrace" / "compiled"
 # What runs for every request, row or step.
 _HOT = {
-    "headrace_worker": ("scheduling/*", "perf/attention", "perf/gemm", "perf/pipeline"),
+    "headrace_worker": (
+        *("scheduling/*", "perf/attention", "perf/gemm", "perf/pipeline"),
+        *("perf/resources", "perf/step", "perf/step_model"),
+    ),
     "headrace_router": ("scoring", "prediction", "deadlines", "in_flight", "shortlist"),
     "headrace_sim": (
         *("clock", "job", "books", "optimism", "replica", "pipelined", "routing", "stage_timer", "step_timer"),
@@ -38,6 +41,14 @@ def compiled_path(folder: Path = FOLDER) -> Path:
     ready = folder / _digest(roots.values())
     if ready.exists():
         return ready
+    try:
+        _make(folder, roots, ready)
+    except OSError as error:
+        raise SimulationError(f"--compiled: {folder} cannot be written to: {error}") from None
+    return ready
+
+
+def _make(folder: Path, roots: Mapping[str, Path], ready: Path) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=folder) as name:
         made = Path(name) / "made"
@@ -47,14 +58,16 @@ def compiled_path(folder: Path = FOLDER) -> Path:
         try:
             made.rename(ready)
         except OSError:
-            assert ready.exists(), "only another process that was faster may have taken the name"
-    return ready
+            # Another process that was faster may have taken the name.
+            if not ready.exists():
+                raise
 
 
 def run_compiled(module: str, arguments: Sequence[str]) -> int:
     """`python -m module` with the compiled modules; its exit status."""
     paths = [str(compiled_path()), os.environ.get("PYTHONPATH", "")]
-    environment = os.environ | {"PYTHONPATH": os.pathsep.join(path for path in paths if path)}
+    # A simulation computes on one core: threads that wait for matrices to multiply would spin beside it.
+    environment = {"OPENBLAS_NUM_THREADS": "1"} | os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, paths))}
     return subprocess.run([sys.executable, "-m", module, *arguments], env=environment, check=False).returncode
 
 
@@ -74,8 +87,8 @@ def _compile(made: Path) -> None:
     environment = os.environ | {"MYPYC_OPT_LEVEL": "1"}
     done = subprocess.run(command, cwd=made, env=environment, capture_output=True, text=True, check=False)
     if done.returncode:
-        lines = [line for line in (done.stdout + done.stderr).splitlines() if "error" in line]
-        faults = [line for line in lines if " error: " in line] or lines or ["failed"]
+        lines = (done.stdout + done.stderr).splitlines()
+        faults = [line for line in lines if " error: " in f" {line}"] or lines[-1:] or ["failed"]
         raise SimulationError(f"--compiled needs mypy, setuptools and a C compiler: {faults[0]}")
     shutil.rmtree(made / "build")
     shutil.rmtree(made / ".mypy_cache", ignore_errors=True)

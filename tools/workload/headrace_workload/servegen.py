@@ -6,6 +6,7 @@ Lengths are drawn from the published mixtures, prompt and output independently (
 
 import csv
 import gzip
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -20,8 +21,7 @@ DAY_S = 86_400.0
 
 def servegen_phases(rates: Path, start_s: float, end_s: float, share: float = 1.0) -> tuple[Phase, ...]:
     """Windows from `start_s` to `end_s` of a `*_total_rate_10min` file, each rate times `share`."""
-    with gzip.open(rates, "rt", encoding="utf-8") as lines:
-        rows = {float(row["t_s"]): float(row["total_rate_rps"]) for row in csv.DictReader(lines)}
+    rows = {float(row["t_s"]): float(row["total_rate_rps"]) for row in _rows(rates)}
     times = sorted(each for each in rows if start_s <= each < end_s)
     if not times:
         raise WorkloadError(str(rates), f"has no window from {start_s:g} to {end_s:g} s")
@@ -31,18 +31,25 @@ def servegen_phases(rates: Path, start_s: float, end_s: float, share: float = 1.
 def servegen_lengths(histograms: Path, model: str, field: str) -> Quantiles:
     """The mixture of one model, `input_tokens` or `output_tokens`, as a quantile function."""
     points, total = [(0.0, 1.0)], 0.0
-    with gzip.open(histograms, "rt", encoding="utf-8") as lines:
-        for row in csv.DictReader(lines):
-            if row["model"] != model or row["field"] != field or float(row["value_hi"]) < 1:
-                continue
-            share = float(row["probability"])
-            if share <= 0:
-                continue
-            total += share
-            points.append((total, float(row["value_hi"])))
+    for row in _rows(histograms):
+        if row["model"] != model or row["field"] != field or float(row["value_hi"]) < 1:
+            continue
+        share = float(row["probability"])
+        if share <= 0:
+            continue
+        total += share
+        points.append((total, float(row["value_hi"])))
     if len(points) < 2:
         raise WorkloadError(str(histograms), f"has no {field} of {model}")
     return Quantiles(tuple((share / total, tokens) for share, tokens in points))
+
+
+def _rows(path: Path) -> Iterator[dict[str, str]]:
+    try:
+        with gzip.open(path, "rt", encoding="utf-8") as lines:
+            yield from csv.DictReader(lines)
+    except OSError as error:
+        raise WorkloadError(str(path), f"cannot be read: {error}") from None
 
 
 def servegen_workload(folder: Path, name: str, model: str, span_s: tuple[float, float], **options: Any) -> Workload:

@@ -8,7 +8,12 @@ from collections.abc import Sequence
 from importlib import import_module
 from pathlib import Path
 
+from headrace_controlplane.forecast import ForecastUnavailable
+from headrace_sim.errors import SimulationError
 from headrace_worker.perf.command_end import ended
+from headrace_workload.errors import WorkloadError
+
+USAGE_ERROR = 2
 
 NAMES = {
     "queue-budget": "queue first or first token first, at 700 ms",
@@ -29,7 +34,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     flags = parser.parse_args(arguments)
     gc.set_threshold(200_000, 50, 50)
     module = import_module(f"headrace_sim.experiments.{flags.name.replace('-', '_')}")
-    report = module.report()
+    try:
+        report = module.report()
+    except (WorkloadError, SimulationError, ForecastUnavailable) as error:
+        print(f"headrace_sim.experiments: {error}", file=sys.stderr)
+        return USAGE_ERROR
     text = report.to_markdown(flags.name)
     print(text)
     if flags.write:
