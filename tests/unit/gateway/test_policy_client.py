@@ -74,3 +74,10 @@ async def test_a_caller_that_leaves_takes_nobody_along() -> None:
         assert (await second).tenant == "a"
         with pytest.raises(asyncio.CancelledError):
             await first
+
+
+async def test_who_sends_no_key_is_told_how_and_policy_is_not_asked() -> None:
+    async with door() as (doorman, client):
+        with pytest.raises(HeadraceError, match="the key in the header Authorization") as refused:
+            await client.authenticate("")
+        assert (refused.value.reason, doorman.asked) == ("unauthenticated", [])

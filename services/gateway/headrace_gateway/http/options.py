@@ -12,8 +12,12 @@ NUMBERS = ("temperature", "top_p", "min_p", "repetition_penalty", "presence_pena
 INTEGERS = ("top_k", "seed", "min_tokens")
 SAMPLING = frozenset({*NUMBERS, *INTEGERS, "ignore_eos", "stop_token_ids", "logit_bias"})
 """Names of what `set_sampling` reads."""
-LABEL_NAMES = {"session_id": "prompt_cache_key", "retry_of": "metadata.retry_of"}
-"""Fields of GenerateRequest as bodies have them, where `set_labels` reads them."""
+LABEL_NAMES = {
+    "session_id": "prompt_cache_key",
+    "retry_of": "metadata.retry_of",
+    "slo_class": "x-headrace-class",
+}
+"""Fields of GenerateRequest as callers know them: where `set_labels` reads them in bodies, or a header."""
 
 
 def set_model(request: pb.GenerateRequest, body: Fields) -> None:

@@ -16,6 +16,8 @@ AUTHENTICATE_S = 2.0
 ADMIT_S = 2.0
 SETTLE_S = 5.0
 _MAX_CACHED = 10_000
+# In words: written as it is sent it would be taken for a secret, and blanked.
+_NO_KEY = "the request carries no API key: send Bearer, a space and the key in the header Authorization"
 
 
 class PolicyClient:
@@ -29,7 +31,7 @@ class PolicyClient:
     async def authenticate(self, credential: str, model: str = "") -> pb.Identity:
         """Raises unauthenticated, permission_denied, model_not_found or policy_unavailable."""
         if not credential:
-            raise HeadraceError("unauthenticated", "the request carries no API key")
+            raise HeadraceError("unauthenticated", _NO_KEY)
         digest = hashlib.blake2b(f"{model}\0{credential}".encode("utf-8", "replace"), digest_size=16).digest()
         kept = self._identities.get(digest)
         if kept is not None and kept[0] > time.monotonic():

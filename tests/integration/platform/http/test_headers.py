@@ -123,6 +123,14 @@ def test_a_label_that_is_too_long_is_refused_by_name(http: Http, name: str) -> N
     assert answer.status_code == 400 and answer.json()["error"]["param"] == name
 
 
+@pytest.mark.parametrize("path", PATHS)
+def test_a_class_that_there_is_not_is_refused_by_the_name_of_its_header(http: Http, path: str) -> None:
+    answer = http.post(path, PATHS[path], **{"x-headrace-class": "gold"})
+    error = answer.json()["error"]
+    assert (answer.status_code, error["param"]) == (400, "x-headrace-class")
+    assert "no class 'gold'" in error["message"] and "slo_class" not in error["message"]
+
+
 @pytest.mark.parametrize(
     ("fields", "param"),
     [
