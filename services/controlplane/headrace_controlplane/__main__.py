@@ -2,6 +2,7 @@
 
 import os
 import sqlite3
+from functools import partial
 from pathlib import Path
 
 from headrace.v1 import fleet_pb2_grpc
@@ -35,7 +36,6 @@ from headrace_controlplane.subscribers import Subscribers
 from headrace_controlplane.trace_store import TraceStore
 from headrace_controlplane.vault import Vault
 from headrace_kit import serve, settings
-from headrace_kit.channels import Tls
 from headrace_kit.errors import HeadraceError
 from headrace_kit.listeners import StartError
 from headrace_kit.serve import Host
@@ -120,14 +120,7 @@ async def build(config: ControlplaneConfig, host: Host) -> None:
 
 def main() -> None:
     config = settings.load(ControlplaneConfig, service="controlplane")
-    tls = None
-    if config.tls_ca is not None and config.tls_cert is not None and config.tls_key is not None:
-        tls = Tls(config.tls_ca, config.tls_cert, config.tls_key)
-
-    async def compose(host: Host) -> None:
-        await build(config, host)
-
-    serve.run("controlplane", config, compose, tls=tls, otlp_endpoint=config.otlp_endpoint)
+    serve.run("controlplane", config, partial(build, config))
 
 
 def _absolute(path: Path) -> Path:

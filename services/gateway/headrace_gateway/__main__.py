@@ -1,6 +1,7 @@
 """The gateway's command: builds everything and wires it to the process. Knows all parts and does no work itself."""
 
 import asyncio
+from functools import partial
 
 import uvloop
 
@@ -27,10 +28,9 @@ from headrace_gateway.upstreams.policy import PolicyClient
 from headrace_gateway.upstreams.router import RouterClient
 from headrace_gateway.upstreams.screen import ScreenClient
 from headrace_gateway.upstreams.worker_pool import Peer, WorkerPool
-from headrace_kit import serve, settings
-from headrace_kit.channels import KeyPair, Tls, connect
+from headrace_kit import serve, settings, snapshot
+from headrace_kit.channels import KeyPair, connect
 from headrace_kit.serve import Host
-from headrace_kit.snapshot import SnapshotClient
 
 HTTP_IDLE_S = 75
 
@@ -47,16 +47,6 @@ async def build(config: GatewayConfig, host: Host) -> None:
         catalog.apply(section)
         instruments.apply(section)
 
-    snapshots = SnapshotClient(
-        controlplane,
-        snapshot_pb2.GatewaySection,
-        apply,
-        service="gateway",
-        instance=host.instance,
-        state_dir=config.state_dir,
-    )
-    snapshots.endpoint = config.advertise or host.grpc.address
-    host.on_drain(snapshots.leave)
     policy, router = PolicyClient(policy_channel), RouterClient(router_channel, host.instance)
     outbox = Outbox(config.state_dir / "outbox.sqlite")
     settler = Settler(policy, outbox)
@@ -65,7 +55,7 @@ async def build(config: GatewayConfig, host: Host) -> None:
     sessions, renewals = Sessions(), Renewals(policy, host.instance)
     services = Services(
         gateway_id=host.instance,
-        snapshot=snapshots,
+        snapshot=snapshot.follow(host, controlplane, snapshot_pb2.GatewaySection, apply, config),
         policy=policy,
         router=router,
         workers=workers,
@@ -84,7 +74,14 @@ async def build(config: GatewayConfig, host: Host) -> None:
     for close in (controlplane.close, policy_channel.close, router_channel.close, workers.close, settler.flush):
         host.on_close(close)
     host.export_spans(controlplane, "controlplane")
-    start_tasks(host, services, catalog, snapshots)
+    for name, run in {
+        "cards": catalog.run,
+        "links": workers.keep_linked,
+        "reports": router.run,
+        "settlements": settler.run,
+        "renewals": renewals.run,
+    }.items():
+        host.tasks.start(name, run)
     host.tasks.start("replicas", lambda: workers.follow(controlplane, host.instance))
     host.on_drain(lambda: drain(front, services, config.drain_s))
 
@@ -103,25 +100,6 @@ def listen(config: GatewayConfig, host: Host, front: Front) -> None:
     host.add_http_listener("public_http", config.public_http_listen, app, tls=tls, **limits)
 
 
-def start_tasks(
-    host: Host, services: Services, catalog: Catalog, snapshots: "SnapshotClient[snapshot_pb2.GatewaySection]"
-) -> None:
-    """Everything that runs beside the requests; ready with the first snapshot."""
-    host.health.add("snapshot")
-
-    async def first_snapshot() -> None:
-        await snapshots.first()
-        host.health.serving("snapshot")
-
-    host.tasks.start("snapshot", snapshots.run)
-    host.tasks.start("first_snapshot", first_snapshot)
-    host.tasks.start("cards", catalog.run)
-    host.tasks.start("links", services.workers.keep_linked)
-    host.tasks.start("reports", services.router.run)
-    host.tasks.start("settlements", services.settler.run)
-    host.tasks.start("renewals", services.renewals.run)
-
-
 async def drain(front: Front, services: Services, limit_s: float) -> None:
     """No new response; those that run get the time that is left, then end `cancelled`, settled."""
     front.draining = True
@@ -134,16 +112,9 @@ async def drain(front: Front, services: Services, limit_s: float) -> None:
 
 def main() -> None:
     config = settings.load(GatewayConfig, service="gateway")
-    tls = None
-    if config.tls_ca is not None and config.tls_cert is not None and config.tls_key is not None:
-        tls = Tls(config.tls_ca, config.tls_cert, config.tls_key)
-
-    async def compose(host: Host) -> None:
-        await build(config, host)
-
     # Measured: 2 to 15 % less CPU per token than asyncio's own loop on rate-limited streams, 2 to 3 % at full rate.
     asyncio.set_event_loop_policy(uvloop.EventLoopPolicy())
-    serve.run("gateway", config, compose, tls=tls, otlp_endpoint=config.otlp_endpoint)
+    serve.run("gateway", config, partial(build, config))
 
 
 if __name__ == "__main__":

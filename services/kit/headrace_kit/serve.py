@@ -55,17 +55,25 @@ class HostConfig(Protocol):
     def drain_s(self) -> float: ...
     @property
     def log_level(self) -> str: ...
+    @property
+    def otlp_endpoint(self) -> str | None: ...
+    @property
+    def tls_ca(self) -> Path | None: ...
+    @property
+    def tls_cert(self) -> Path | None: ...
+    @property
+    def tls_key(self) -> Path | None: ...
 
 
 class Host:
     """What ``build`` wires a service into; its ports are bound already, and answer after ``build`` returns."""
 
-    def __init__(self, service: str, config: HostConfig, instance: str, *, tls: Tls | None = None) -> None:
-        self.service, self.instance, self.tls = service, instance, tls
+    def __init__(self, service: str, config: HostConfig, instance: str) -> None:
+        self.service, self.instance, self.tls = service, instance, _tls(config)
         self.service_token = _read_token(config.service_token_file)
         self.health, self.tasks, self.draining = Health(), Supervisor(self.fail), asyncio.Event()
-        self.grpc = GrpcListener(config.grpc_listen, self.health, token=self.service_token, tls=tls)
-        self.http = HttpListener(config.http_listen, self._internal_app(), tls=tls)
+        self.grpc = GrpcListener(config.grpc_listen, self.health, token=self.service_token, tls=self.tls)
+        self.http = HttpListener(config.http_listen, self._internal_app(), tls=self.tls)
         self.announced: dict[str, object] = {
             "service": service,
             "instance": instance,
@@ -198,9 +206,7 @@ class Host:
         return Starlette(routes=[Route(path, answer) for path in ("/healthz", "/readyz", "/metrics")])
 
 
-def run(
-    service: str, config: HostConfig, build: "Build", *, tls: Tls | None = None, otlp_endpoint: str | None = None
-) -> None:
+def run(service: str, config: HostConfig, build: "Build") -> None:
     """Serves until a signal and exits: 0 stopped, 1 failed, 2 configuration, 3 address taken; a second signal kills."""
     instance = secrets.token_hex(4)
     logs.setup(service, instance, config.log_level)
@@ -208,9 +214,9 @@ def run(
 
     async def main() -> int:
         config.state_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
-        host = Host(service, config, instance, tls=tls)
-        if otlp_endpoint:
-            channel = host.collector(otlp_endpoint)
+        host = Host(service, config, instance)
+        if config.otlp_endpoint:
+            channel = host.collector(config.otlp_endpoint)
             host.on_close(channel.close)
             host.export_spans(channel, "collector")
         return await host.run(build)
@@ -221,6 +227,12 @@ def run(
         print(f"headrace-{service}: {error}", file=sys.stderr)
         code = error.code
     raise SystemExit(code)
+
+
+def _tls(config: HostConfig) -> Tls | None:
+    if config.tls_ca is None or config.tls_cert is None or config.tls_key is None:
+        return None
+    return Tls(config.tls_ca, config.tls_cert, config.tls_key)
 
 
 def _read_token(path: Path) -> str:

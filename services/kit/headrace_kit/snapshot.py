@@ -5,7 +5,7 @@ import hashlib
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
 import grpc
 from google.protobuf.message import DecodeError, Message
@@ -14,6 +14,7 @@ from headrace.v1 import fleet_pb2, fleet_pb2_grpc
 from headrace_kit import logs, telemetry
 from headrace_kit.files import write_atomically
 from headrace_kit.lifecycle import backoff_s
+from headrace_kit.serve import Host
 
 log = logging.getLogger(__name__)
 S = TypeVar("S", bound=Message)
@@ -113,6 +114,35 @@ class SnapshotClient(Generic[S]):
     def _ack(self, **fate: Any) -> fleet_pb2.SnapshotAck:
         fate |= {"last_good": self.version, "endpoint": self.endpoint, "leaving": self._leaving}
         return fleet_pb2.SnapshotAck(service=self._service, instance=self._instance, **fate)
+
+
+class Follower(Protocol):
+    """The fields of the configuration of a service that follows the snapshot."""
+
+    @property
+    def state_dir(self) -> Path: ...
+    @property
+    def advertise(self) -> str | None: ...
+
+
+def follow(
+    host: Host, channel: grpc.aio.Channel, section_type: type[S], apply: Callable[[S], None], config: Follower
+) -> SnapshotClient[S]:
+    """The section of the host's service, from now on; the host is ready with the first version."""
+    client = SnapshotClient(
+        channel, section_type, apply, service=host.service, instance=host.instance, state_dir=config.state_dir
+    )
+    client.endpoint = config.advertise or host.grpc.address
+
+    async def first_snapshot() -> None:
+        await client.first()
+        host.health.serving("snapshot")
+
+    host.health.add("snapshot")
+    host.on_drain(client.leave)
+    host.tasks.start("snapshot", client.run)
+    host.tasks.start("first_snapshot", first_snapshot)
+    return client
 
 
 async def _drawn(acks: "asyncio.Queue[fleet_pb2.SnapshotAck]") -> AsyncIterator[fleet_pb2.SnapshotAck]:

@@ -1,10 +1,10 @@
 """The policy service's command: builds everything and wires it to the process. Knows all parts, does no work itself."""
 
+from functools import partial
+
 from headrace.v1 import fleet_pb2_grpc, policy_pb2_grpc, snapshot_pb2
-from headrace_kit import channels, serve, settings
-from headrace_kit.channels import Tls
+from headrace_kit import channels, serve, settings, snapshot
 from headrace_kit.serve import Host
-from headrace_kit.snapshot import SnapshotClient
 from headrace_policy import guard_channel, redis_link
 from headrace_policy.admitter import Admitter
 from headrace_policy.allowance import Allowance
@@ -79,36 +79,12 @@ def follow(config: PolicyConfig, host: Host, shelf: Shelf) -> None:
     channel = channels.connect(config.controlplane, token=host.service_token, peer="controlplane", tls=host.tls)
     host.on_close(channel.close)
     host.export_spans(channel, "controlplane")
-    snapshots = SnapshotClient(
-        channel,
-        snapshot_pb2.PolicySection,
-        shelf.apply,
-        service="policy",
-        instance=host.instance,
-        state_dir=config.state_dir,
-    )
-    snapshots.endpoint = config.advertise or host.grpc.address
-    host.on_drain(snapshots.leave)
-    host.health.add("snapshot")
-
-    async def first_snapshot() -> None:
-        await snapshots.first()
-        host.health.serving("snapshot")
-
-    host.tasks.start("snapshot", snapshots.run)
-    host.tasks.start("first_snapshot", first_snapshot)
+    snapshot.follow(host, channel, snapshot_pb2.PolicySection, shelf.apply, config)
 
 
 def main() -> None:
     config = settings.load(PolicyConfig, service="policy")
-    tls = None
-    if config.tls_ca is not None and config.tls_cert is not None and config.tls_key is not None:
-        tls = Tls(config.tls_ca, config.tls_cert, config.tls_key)
-
-    async def compose(host: Host) -> None:
-        await build(config, host)
-
-    serve.run("policy", config, compose, tls=tls, otlp_endpoint=config.otlp_endpoint)
+    serve.run("policy", config, partial(build, config))
 
 
 if __name__ == "__main__":

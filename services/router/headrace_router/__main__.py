@@ -1,14 +1,13 @@
 """The router's command: builds everything and wires it to the process. Knows all parts and does no work itself."""
 
 import random
+from functools import partial
 
 import grpc
 
 from headrace.v1 import fleet_pb2_grpc, routing_pb2_grpc, snapshot_pb2
-from headrace_kit import channels, serve, settings
-from headrace_kit.channels import Tls
+from headrace_kit import channels, serve, settings, snapshot
 from headrace_kit.serve import Host
-from headrace_kit.snapshot import SnapshotClient
 from headrace_router import redis_link
 from headrace_router.books import BookkeepingServicer
 from headrace_router.config import RouterConfig
@@ -69,45 +68,22 @@ def prefix_index(config: RouterConfig, host: Host, table: ReplicaTable, credenti
 
 def follow(config: RouterConfig, host: Host, channel: grpc.aio.Channel, rules: FleetRules, table: ReplicaTable) -> None:
     """Snapshot, list of replicas and the replicas themselves; ready with the first snapshot and list."""
-    snapshots = SnapshotClient(
-        channel,
-        snapshot_pb2.RouterSection,
-        rules.apply,
-        service="router",
-        instance=host.instance,
-        state_dir=config.state_dir,
-    )
-    snapshots.endpoint = config.advertise or host.grpc.address
-    host.on_drain(snapshots.leave)
+    snapshot.follow(host, channel, snapshot_pb2.RouterSection, rules.apply, config)
     roster = Roster(table, channel, host.instance, config.state_dir)
-    for name in ("snapshot", "replicas"):
-        host.health.add(name)
-
-    async def first_snapshot() -> None:
-        await snapshots.first()
-        host.health.serving("snapshot")
+    host.health.add("replicas")
 
     async def first_list() -> None:
         await roster.known.wait()
         host.health.serving("replicas")
 
-    host.tasks.start("snapshot", snapshots.run)
     host.tasks.start("roster", roster.run)
-    host.tasks.start("first_snapshot", first_snapshot)
     host.tasks.start("first_list", first_list)
     host.tasks.start("model_health", ModelHealth(host.health, rules, table).run)
 
 
 def main() -> None:
     config = settings.load(RouterConfig, service="router")
-    tls = None
-    if config.tls_ca is not None and config.tls_cert is not None and config.tls_key is not None:
-        tls = Tls(config.tls_ca, config.tls_cert, config.tls_key)
-
-    async def compose(host: Host) -> None:
-        await build(config, host)
-
-    serve.run("router", config, compose, tls=tls, otlp_endpoint=config.otlp_endpoint)
+    serve.run("router", config, partial(build, config))
 
 
 if __name__ == "__main__":

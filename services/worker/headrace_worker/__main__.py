@@ -11,7 +11,6 @@ import grpc
 
 from headrace.v1 import fleet_pb2_grpc, worker_pb2_grpc
 from headrace_kit import channels, serve, settings
-from headrace_kit.channels import Tls
 from headrace_kit.serve import Host
 from headrace_worker import allocator, nvml
 from headrace_worker.agent import Agent
@@ -110,17 +109,13 @@ def main() -> None:
     config = settings.load(WorkerConfig, service="worker")
     if config.role != "both":
         allocator.keep_freed_memory()
-    tls = None
-    if config.tls_ca is not None and config.tls_cert is not None and config.tls_key is not None:
-        tls = Tls(config.tls_ca, config.tls_cert, config.tls_key)
-
     built: list[Process] = []
 
     async def compose(host: Host) -> None:
         built.append(build(config, host))
 
     try:
-        serve.run("worker", config, compose, tls=tls, otlp_endpoint=config.otlp_endpoint)
+        serve.run("worker", config, compose)
     finally:
         # The last line that this process writes is the one that a person looks at.
         if built and built[0].supervision.broke:

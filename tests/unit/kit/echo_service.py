@@ -25,6 +25,9 @@ class Config:
     password: str = field(default="", repr=False, metadata={"help": "a secret of the tests", "secret": True})
     crash: bool = field(default=False, metadata={"help": "start a task that crashes and fails the process"})
     otlp_endpoint: str | None = None
+    tls_ca: Path | None = None
+    tls_cert: Path | None = None
+    tls_key: Path | None = None
     build_error: str | None = None
     build_s: float = field(default=0.0, metadata={"help": "how long building takes"})
 
@@ -72,7 +75,7 @@ def main() -> None:
             raise RuntimeError(config.build_error)
         host.health.serving("loop")
 
-    serve.run("echo", config, build, otlp_endpoint=config.otlp_endpoint)
+    serve.run("echo", config, build)
 
 
 if __name__ == "__main__":
