@@ -185,10 +185,10 @@ class _Scoring:
 
     def __init__(self, ask: Ask, fit: Sequence[View]) -> None:
         self._ask = ask
-        # One that has published nothing yet is taken for like the others.
-        costs = {view.cost: None for view in fit if view.cost is not UNKNOWN}
-        self._default = next(iter(costs), NOMINAL)
-        whole_s = min(cost.prefill_s(ask.num_prompt_tokens) for cost in costs or [NOMINAL])
+        # One that has published nothing yet is taken for like the others. By identity: equal ones need not be found.
+        costs = list({id(view.cost): view.cost for view in fit if view.cost is not UNKNOWN}.values()) or [NOMINAL]
+        self._default = costs[0]
+        whole_s = min([cost.prefill_s(ask.num_prompt_tokens) for cost in costs])
         self._scale_s = max(whole_s, ask.budget.ttft_s * FLOOR_SHARE)
         self._inter_token_s = ask.budget.inter_token_s or UNSTATED_INTER_TOKEN_S
         self.fresh = [view for view in fit if view.fresh]

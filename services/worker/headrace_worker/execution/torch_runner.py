@@ -155,7 +155,7 @@ class TorchRunner(Runner):
     def launch(self, plan: Plan) -> None:
         assert len(self._plans) < self._steps.depth + self._config.overlaps, f"{len(self._plans)} plans are in flight"
         if self._stale:
-            plan, self._stale = dataclasses.replace(plan, released=(*plan.released, *self._stale)), ()
+            plan, self._stale = plan._replace(released=(*plan.released, *self._stale)), ()
         if self._grammars is not None:
             self._grammars.release(plan.released)
             for request in plan.admitted:

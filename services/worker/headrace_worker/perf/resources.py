@@ -1,7 +1,7 @@
 """The four resources a step can run out of, and how much of each it takes. Knows no model and no card."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from enum import StrEnum
 
 
@@ -29,15 +29,15 @@ class OpCost:
 
     def times(self, count: float) -> "OpCost":
         """The same operation `count` times in a row."""
-        return replace(
-            self,
-            time_s=self.time_s * count,
-            flops=self.flops * count,
-            memory_bytes=self.memory_bytes * count,
-            link_bytes=self.link_bytes * count,
-            compute_s=self.compute_s * count,
-            memory_s=self.memory_s * count,
-            link_s=self.link_s * count,
+        return OpCost(
+            self.name,
+            self.time_s * count,
+            self.flops * count,
+            self.memory_bytes * count,
+            self.link_bytes * count,
+            self.compute_s * count,
+            self.memory_s * count,
+            self.link_s * count,
         )
 
 

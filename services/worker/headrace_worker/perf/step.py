@@ -136,9 +136,9 @@ class Roofline:
         return self._cost("prefill_attention", time_s, flops, num_bytes, attn.ATTENTION_COMPUTE)
 
     def _decode_attention(self, load: StepLoad, heads: attn.Heads, window: int | None) -> OpCost:
-        tokens: float = load.num_context_tokens
+        tokens = float(load.num_context_tokens)
         if window is not None:
-            tokens = min(tokens, window * load.num_decodes)
+            tokens = min(tokens, float(window * load.num_decodes))
         num_bytes = attn.decode_bytes(load.num_decodes, tokens, heads)
         time_s = attn.decode_time_s(load.num_decodes, tokens, heads, self.card, self.efficiency.attention(self.kv))
         return self._cost(

@@ -23,9 +23,13 @@ def features_of(load: StepLoad, knee_tokens: int) -> tuple[float, ...]:
     attention_pairs: (query, key) pairs of the prompt chunks. tokens_beyond_K: rows above K, where products stop being
     bound by reading the weights.
     """
-    pairs = sum(each.num_tokens * each.num_cached + each.num_tokens**2 / 2 for each in load.prefills)
+    pairs = sum(_pairs(each.num_tokens, each.num_cached) for each in load.prefills)
     tokens = load.num_tokens
     return (1.0, tokens, load.num_decodes, load.num_context_tokens, pairs, max(0, tokens - knee_tokens))
+
+
+def _pairs(num_tokens: int, num_cached: int) -> float:
+    return num_tokens * num_cached + num_tokens**2 / 2
 
 
 @dataclass(frozen=True)
@@ -42,15 +46,23 @@ class StepModel:
 
     def predict(self, load: StepLoad) -> float:
         """Seconds of a step."""
-        features = features_of(load, self.knee_tokens)
-        return sum(weight * value for weight, value in zip(self.coefficients, features, strict=True))
+        return self._seconds(features_of(load, self.knee_tokens))
 
     def predict_step_s(
         self, prefill_tokens: int, decode_rows: int, context_tokens: int, cached_tokens: int = 0
     ) -> float:
-        """Seconds of a step with one chunk of `prefill_tokens` on top of `cached_tokens`; never falls as one rises."""
-        chunks = (Prefill(prefill_tokens, cached_tokens),) if prefill_tokens else ()
-        return self.predict(StepLoad(chunks, decode_rows, context_tokens))
+        """Seconds of a step with one chunk of `prefill_tokens` on top of `cached_tokens`; never falls as one rises.
+
+        `predict` without its objects: the scheduler asks several times in each step that takes a prompt.
+        """
+        tokens, pairs = decode_rows + prefill_tokens, _pairs(prefill_tokens, cached_tokens)
+        return self._seconds((1.0, tokens, decode_rows, context_tokens, pairs, max(0, tokens - self.knee_tokens)))
+
+    def _seconds(self, features: tuple[float, ...]) -> float:
+        step, tokens, rows, context, pairs, beyond = self.coefficients
+        one, num_tokens, num_rows, num_context, num_pairs, num_beyond = features
+        seconds = step * one + tokens * num_tokens + rows * num_rows
+        return seconds + context * num_context + pairs * num_pairs + beyond * num_beyond
 
     def decode_step_s(self, decode_rows: int, context_tokens: int) -> float:
         """Seconds of a step that only decodes."""

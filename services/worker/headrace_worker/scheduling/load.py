@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from headrace_worker.scheduling.scheduler import Scheduler
 
 
-@dataclass(frozen=True, slots=True)
-class Load:
+class Load(NamedTuple):
     """Running counts choices, waiting counts requests; the four page states sum to the total.
 
     Of the statistical class: requests that run, that are preempted now, and preemptions since the start.

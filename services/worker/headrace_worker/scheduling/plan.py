@@ -6,7 +6,6 @@ in flight may be handed out at once. Page 0 is the null page: never in a table's
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import NamedTuple
 
 from headrace_worker.scheduling.request import Request
@@ -56,8 +55,7 @@ class PageExport(NamedTuple):
     is_last: bool
 
 
-@dataclass(frozen=True, slots=True)
-class Plan:
+class Plan(NamedTuple):
     """One engine step.
 
     Do in this order: forget `released` handles, learn `admitted` requests (all their choices), perform `copies`,
@@ -88,8 +86,7 @@ class ResultRow(NamedTuple):
     complete: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class StepResult:
+class StepResult(NamedTuple):
     """The outcome of the plan with the same step. A row that was to sample and is missing made no progress.
 
     An error row may also name the handle of a row that does not sample (a prompt that failed in the middle).

@@ -62,7 +62,7 @@ def _bounds(ids: TokenIds) -> tuple[int, int]:
     """The lowest and the highest id. Of a packed prompt, which may be long, without an object for each."""
     if isinstance(ids, array):
         packed = np.frombuffer(ids, dtype=np.dtype(ids.typecode))
-        return int(packed.min()), int(packed.max())
+        return 0 if ids.typecode == "I" else int(packed.min()), int(packed.max())
     return min(ids), max(ids)
 
 
