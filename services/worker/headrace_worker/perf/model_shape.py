@@ -10,7 +10,20 @@ from typing import Any
 from headrace_worker.perf.errors import PerfError
 
 # Two-matrix MLPs; every other family is read as gate, up and down (Llama and its descendants).
-UNGATED_MODEL_TYPES = frozenset({"opt", "bloom", "gpt2", "gpt_neox", "gptj", "falcon", "phi", "starcoder2"})
+UNGATED_MODEL_TYPES = frozenset(
+    {"opt", "bloom", "gpt2", "gpt_bigcode", "gpt_neox", "gptj", "falcon", "phi", "starcoder2", "nemotron"}
+)
+# One vocabulary matrix where the config does not say: its families' default.
+TIED_MODEL_TYPES = UNGATED_MODEL_TYPES - {"nemotron"} | {
+    "gemma",
+    "gemma2",
+    "gemma3",
+    "gemma3_text",
+    "cohere",
+    "cohere2",
+}
+# One KV head for all where the config does not say how many.
+_MULTI_QUERY_MODEL_TYPES = frozenset({"falcon", "gpt_bigcode"})
 UNSUPPORTED_KEYS = {
     "num_local_experts": "mixture-of-experts models are not modelled",
     "num_experts": "mixture-of-experts models are not modelled",
@@ -46,6 +59,8 @@ class ModelShape:
     sliding_window: int | None = None
     num_window_layers: int = 0
     nominal_params: int | None = None
+    quantized: str = ""
+    """How the checkpoint says that it stores weights; what is planned for is asked beside it."""
 
     def __post_init__(self) -> None:
         for field in ("num_layers", "hidden_size", "num_heads", "num_kv_heads", "head_dim", "intermediate_size",
@@ -110,7 +125,7 @@ def from_config(config: Mapping[str, Any], name: str = "config.json") -> ModelSh
     """Read a parsed Hugging Face config.json. `PerfError` names the key that is missing, mistyped or not modelled."""
     if not isinstance(config, Mapping):
         raise PerfError("config", "is not a JSON object")
-    text = config.get("text_config")
+    whole, text = config, config.get("text_config")
     config = text if isinstance(text, Mapping) else config
     for key, reason in UNSUPPORTED_KEYS.items():
         if config.get(key):
@@ -121,23 +136,28 @@ def from_config(config: Mapping[str, Any], name: str = "config.json") -> ModelSh
     num_layers = _integer(config, "num_hidden_layers", "n_layer")
     if not config.get("head_dim") and hidden_size % num_heads:
         raise PerfError("head_dim", f"is absent and {num_heads} heads do not divide hidden_size {hidden_size}")
+    _check_layers(config)
     window, num_window_layers = _windows(config, num_layers)
+    is_multi_query = config.get("multi_query", model_type in _MULTI_QUERY_MODEL_TYPES)
     return ModelShape(
         name=name,
         num_layers=num_layers,
         hidden_size=hidden_size,
         num_heads=num_heads,
-        num_kv_heads=_integer(config, "num_key_value_heads", default=num_heads),
+        num_kv_heads=_integer(
+            config, "num_key_value_heads", "num_kv_heads", "n_head_kv", default=1 if is_multi_query else num_heads
+        ),
         head_dim=_integer(config, "head_dim", default=hidden_size // num_heads),
         intermediate_size=_integer(config, "intermediate_size", "ffn_dim", "n_inner", default=4 * hidden_size),
         vocab_size=_integer(config, "vocab_size"),
         max_context=_integer(config, "max_position_embeddings", "n_positions", "seq_length", default=2048),
-        tied_embeddings=bool(config.get("tie_word_embeddings", model_type in UNGATED_MODEL_TYPES)),
+        tied_embeddings=bool(config.get("tie_word_embeddings", model_type in TIED_MODEL_TYPES)),
         gated_mlp=model_type not in UNGATED_MODEL_TYPES,
         attention_bias=bool(config.get("attention_bias", model_type in {"qwen2", "opt", "bloom", "gpt2"})),
         qk_norm=model_type == "qwen3",
         sliding_window=window,
         num_window_layers=num_window_layers,
+        quantized=_quantized(whole),
     )
 
 
@@ -152,6 +172,22 @@ def _integer(config: Mapping[str, Any], *keys: str, default: Any = _REQUIRED) ->
     if default is _REQUIRED:
         raise PerfError(keys[0], "is missing from the config")
     return int(default)
+
+
+def _check_layers(config: Mapping[str, Any]) -> None:
+    """Layers without attention keep no KV: what they keep, and how long they take, is not modelled."""
+    kinds = config.get("layer_types")
+    for kind in kinds if isinstance(kinds, list) else ():
+        if kind not in ("full_attention", "sliding_attention"):
+            raise PerfError("layer_types", f"layers of kind {kind!r} are not modelled")
+
+
+def _quantized(config: Mapping[str, Any]) -> str:
+    found = config.get("quantization_config")
+    if not isinstance(found, Mapping):
+        return ""
+    bits = f", {found['bits']} bits" if isinstance(found.get("bits"), int) else ""
+    return f"{found.get('quant_method', 'in some way')}{bits}"
 
 
 def _windows(config: Mapping[str, Any], num_layers: int) -> tuple[int | None, int]:

@@ -171,6 +171,9 @@ def _notes(request: PlanRequest, layout: Layout, full: int, reserve: int) -> lis
         notes.append(f"does not fit on {layout.num_devices} x {request.card.name}: no full sequence has room")
     if workspace_bytes(request.shape, layout, request.card, StepShape()) > reserve and not request.card.is_measured:
         notes.append("the runtime reserve is below the estimated workspace of an 8,192-token step")
+    if request.shape.quantized and request.weights.bits >= 16:
+        words = f"the checkpoint's weights are quantized ({request.shape.quantized})"
+        notes.append(f"{words}: this is the plan for {request.weights.name}, unless another precision is named")
     if request.shape.num_window_layers:
         notes.append("sliding-window layers keep all their pages: the window masks, it does not free")
     if layout.tensor > request.shape.num_kv_heads:

@@ -51,6 +51,39 @@ def test_opt_has_two_mlp_matrices_and_all_heads_as_kv_heads() -> None:
     assert shape.num_params == pytest.approx(13e9, rel=0.02)
 
 
+@pytest.mark.parametrize(
+    ("config", "num_kv_heads", "billions"),
+    [
+        ({"model_type": "falcon", "hidden_size": 4544, "num_attention_heads": 71, "num_hidden_layers": 32,
+          "vocab_size": 65024, "multi_query": True, "new_decoder_architecture": False}, 1, 6.92),
+        ({"model_type": "falcon", "hidden_size": 8192, "num_attention_heads": 128, "num_hidden_layers": 60,
+          "vocab_size": 65024, "num_kv_heads": 8, "new_decoder_architecture": True}, 8, 41.3),
+        ({"model_type": "gpt_bigcode", "n_embd": 6144, "n_head": 48, "n_inner": 24576, "n_layer": 40,
+          "n_positions": 8192, "vocab_size": 49152, "multi_query": True}, 1, 15.5),
+        ({"model_type": "gemma2", "hidden_size": 3584, "intermediate_size": 14336, "num_attention_heads": 16,
+          "num_key_value_heads": 8, "num_hidden_layers": 42, "head_dim": 256, "vocab_size": 256000,
+          "max_position_embeddings": 8192}, 8, 9.24),
+        ({"model_type": "cohere", "hidden_size": 8192, "intermediate_size": 22528, "num_attention_heads": 64,
+          "num_key_value_heads": 64, "num_hidden_layers": 40, "vocab_size": 256000}, 64, 35.0),
+        ({"model_type": "nemotron", "hidden_size": 6144, "intermediate_size": 24576, "num_attention_heads": 48,
+          "num_key_value_heads": 8, "num_hidden_layers": 32, "vocab_size": 256000,
+          "tie_word_embeddings": False}, 8, 15.6),
+    ],
+)  # fmt: skip
+def test_families_that_leave_much_unsaid(config: dict[str, Any], num_kv_heads: int, billions: float) -> None:
+    """Published: Falcon 7B and 40B, StarCoder, Gemma 2 9B, Command R, Nemotron-4 15B."""
+    shape = from_config(config)
+    assert shape.num_kv_heads == num_kv_heads
+    assert shape.num_params == pytest.approx(billions * 1e9, rel=0.02)
+
+
+def test_layers_without_attention_are_refused() -> None:
+    kinds = ["linear_attention"] * 24 + ["full_attention"] * 8
+    with pytest.raises(PerfError, match="'linear_attention' are not modelled") as caught:
+        from_config(LLAMA_8B | {"layer_types": kinds})
+    assert caught.value.field == "layer_types"
+
+
 def test_layer_types_say_which_layers_are_windowed() -> None:
     kinds = ["sliding_attention", "full_attention"] * 16
     shape = from_config(LLAMA_8B | {"sliding_window": 4096, "layer_types": kinds})

@@ -113,6 +113,19 @@ def test_a_folder_with_a_config_is_a_model(capsys: pytest.CaptureFixture[str], t
     assert mine == built_in
 
 
+def test_a_quantized_checkpoint_is_not_planned_at_full_width_in_silence(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    config = {"model_type": "qwen3", "hidden_size": 1024, "intermediate_size": 3072, "num_attention_heads": 16,
+              "num_hidden_layers": 28, "num_key_value_heads": 8, "head_dim": 128, "vocab_size": 151936,
+              "quantization_config": {"quant_method": "awq", "bits": 4}}  # fmt: skip
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    (note,) = answer(capsys, "--model", str(tmp_path), "--context", "2048")["notes"]
+    assert "quantized (awq, 4 bits)" in note and "bf16" in note
+    notes = answer(capsys, "--model", str(tmp_path), "--context", "2048", "--precision", "int4-g128")["notes"]
+    assert not any("quantized" in each for each in notes)
+
+
 @pytest.mark.parametrize("content", [b"{", b"[]", b"\xff\xfe", b"{}", b'{"hidden_size": "big"}'])
 def test_a_broken_config_is_one_sentence(capsys: pytest.CaptureFixture[str], tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "config.json"
