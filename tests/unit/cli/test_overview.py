@@ -2,7 +2,7 @@
 
 import pytest
 
-from headrace_cli.overview import Pair, overview, pairs, read
+from headrace_cli.overview import Look, Pair, overview, pairs, read
 
 GATEWAY = """
 # TYPE responses counter
@@ -76,3 +76,15 @@ def test_a_process_that_began_anew_has_no_negative_rate() -> None:
 def test_nothing_at_all_can_be_shown() -> None:
     seen = overview([])
     assert (seen.num_ready, seen.engines, seen.classes) == (0, [], [])
+
+
+def test_one_that_does_not_answer_is_named_and_its_figures_are_nobodys() -> None:
+    def look(at_s: float) -> Look:
+        return read("gateway", "a", at_s, GATEWAY.format(completed=100, tokens=1000, ttft=1))
+
+    silent = Look("gateway", "a", 12.0, {}, is_silent=True)
+    worker = Look("worker", "w0", 12.0, {}, is_silent=True)
+    seen = overview(pairs([silent, worker], [look(10.0)]))
+    assert (seen.silent, seen.num_open, seen.engines) == (["gateway a", "worker w0"], 0, [])
+    back = overview(pairs([look(14.0)], [silent]))
+    assert (back.silent, back.num_open, back.responses_per_s) == ([], 3, 0.0), "what it counted is not of these seconds"

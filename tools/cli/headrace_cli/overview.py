@@ -11,12 +11,13 @@ Labels = frozenset[tuple[str, str]]
 
 @dataclass(frozen=True)
 class Look:
-    """Samples of one process by name and labels; `at_s` is when it was asked."""
+    """Samples of one process by name and labels; `at_s` is when it was asked. One that is silent has none."""
 
     service: str
     instance: str
     at_s: float
     samples: Mapping[str, Mapping[Labels, float]]
+    is_silent: bool = False
 
     def total(self, name: str, **labels: str) -> float:
         """Sum over every series that has these labels."""
@@ -61,7 +62,7 @@ class Pair:
 
 
 def pairs(now: Iterable[Look], before: Iterable[Look]) -> list[Pair]:
-    known = {(one.service, one.instance): one for one in before}
+    known = {(one.service, one.instance): one for one in before if not one.is_silent}
     return [Pair(one, known.get((one.service, one.instance), one)) for one in now]
 
 
@@ -118,12 +119,18 @@ class Overview:
     num_unbalanced: float = 0
     engines: list[EngineLine] = field(default_factory=list)
     classes: list[ClassLine] = field(default_factory=list)
+    silent: list[str] = field(default_factory=list)
+    """Processes that did not answer, by service and name: nothing above has their figures."""
 
 
 def overview(of: Iterable[Pair]) -> Overview:
     by_service: defaultdict[str, list[Pair]] = defaultdict(list)
+    silent = list[str]()
     for pair in of:
-        by_service[pair.now.service].append(pair)
+        if pair.now.is_silent:
+            silent.append(f"{pair.now.service} {pair.now.instance}")
+        else:
+            by_service[pair.now.service].append(pair)
     gateways, controls = by_service["gateway"], by_service["controlplane"]
     states: defaultdict[str, float] = defaultdict(float)
     for pair in controls:
@@ -140,6 +147,7 @@ def overview(of: Iterable[Pair]) -> Overview:
         num_unbalanced=sum(pair.now.total("audit_unbalanced") for pair in controls),
         engines=sorted((_engine(pair) for pair in by_service["worker"]), key=lambda line: line.name),
         classes=_classes(gateways),
+        silent=sorted(silent),
     )
 
 

@@ -68,7 +68,13 @@ async def _watch(state: StateDir, options: argparse.Namespace) -> None:
 
 async def _look(admin: Admin) -> list[Look]:
     told = admin.stream(admin.stub.ListMetrics, fleet_pb2.ListMetricsRequest(), _TIMEOUT_S)
-    return [read(one.service, one.instance, time.monotonic(), one.text) async for one in told]
+    return [_read(one) async for one in told]
+
+
+def _read(told: fleet_pb2.ProcessMetrics) -> Look:
+    if told.silent:
+        return Look(told.service, told.instance, time.monotonic(), {}, is_silent=True)
+    return read(told.service, told.instance, time.monotonic(), told.text)
 
 
 async def _tenants(admin: Admin) -> list[TenantLine]:
@@ -106,8 +112,11 @@ def _view(seen: Overview, tenants: Iterable[TenantLine], width: int) -> Group:
         f"{seen.refusals_per_s:.1f} refused/s   ",
         books,
     )
+    silent = (
+        [Text(f"no answer from {', '.join(seen.silent)}: not in these figures", style="red")] if seen.silent else []
+    )
     tables = (_engines(seen), _classes(seen), _tenant_lines(tenants))
-    return Group(head, *(part for table in tables for part in (Text(), _fitted(*table, width))))
+    return Group(head, *silent, *(part for table in tables for part in (Text(), _fitted(*table, width))))
 
 
 def _engines(seen: Overview) -> Rows:
