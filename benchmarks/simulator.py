@@ -23,6 +23,7 @@ import yaml
 
 from benchmarks.live import live_figures
 from benchmarks.report import Figure, write
+from benchmarks.simulator_pipeline import pipeline_figures
 from headrace_sim.assembly import Options
 from headrace_sim.closed_loop import ClosedLoop
 from headrace_sim.compiled import is_compiled, run_compiled
@@ -228,7 +229,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--large", action="store_true", help="also 1,000 replicas at 10,000 rps (half an hour)")
     parser.add_argument("--day-share", type=float, default=SHARE, help=f"share of the burst's rate ({SHARE})")
-    parser.add_argument("--only", choices=("speed", "accuracy", "live", "burst"), help="one part, nothing written")
+    names = ("speed", "accuracy", "live", "burst", "large")
+    parser.add_argument("--only", choices=names, help="one part, nothing written")
     parser.add_argument("--interpreted", action="store_true", help="without compiling what decides first")
     flags = parser.parse_args()
     if not (flags.interpreted or is_compiled()):
@@ -237,15 +239,16 @@ def main() -> None:
     parts: dict[str, Callable[[], list[Figure]]] = {
         "speed": speed_figures,
         "accuracy": accuracy_figures,
+        "pipeline": pipeline_figures,
         "live": live_figures,
         "burst": lambda: burst_figures(flags.day_share),
+        "large": lambda: large_figures(flags.large or flags.only == "large"),
     }
     if flags.only:
         for figure in parts[flags.only]():
             print(f"{'ok' if figure.ok else 'NO'}  {figure.figure}: {figure.measured}  ({figure.baseline or ''})")
         return
-    figures = [figure for part in parts.values() for figure in part()]
-    write("simulator", [*figures, *large_figures(flags.large)], "CPU time of one core")
+    write("simulator", [figure for part in parts.values() for figure in part()], "CPU time of one core")
 
 
 if __name__ == "__main__":
