@@ -45,6 +45,19 @@ def test_json_says_it_all_and_exact_agrees(words: list[str], capsys: pytest.Capt
     assert found[0]["cost"]["gpu_hours"] > 0
 
 
+def test_json_explains_every_change_of_the_scaler(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    own = {"capacity": 60, "down_after_s": 5, "forecast": 0}
+    pool = {**FLEET["pools"]["p"], "min": 1, "max": 9, "start_up_s": 1, "scaling": own}
+    Path(words[2]).write_text(yaml.safe_dump({**FLEET, "pools": {"p": pool}}))
+    phases = [{"for_s": 5, "rps": 8}, {"for_s": 60, "rps": 0.5}]
+    Path(words[0]).write_text(yaml.safe_dump({**LOAD, "phases": phases}))
+    assert main([*words, "--json"]) == 0
+    report = json.loads(capsys.readouterr().out)
+    wanted = [each["desired"] for each in report["decisions"]["p"]]
+    assert max(wanted) == max(report["timeline"]["wanted"]) > 4 and wanted[-1] < 4
+    assert {each["why"] for each in report["decisions"]["p"]} <= {"load", "queue", "lower"}
+
+
 def test_a_part_of_a_workload(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     counts = []
     for more in ([], ["--for-s", "2"], ["--thin", "0.5"]):

@@ -39,7 +39,7 @@ ROOFLINE = fleet_file({"pp": 3}).pools["p"].roofline
 CHUNK = 64
 
 
-class Fixed(StageTimer):
+class Fixed:
     """The same seconds in each stage whatever a plan holds."""
 
     def __init__(self, *stages_s: float) -> None:

@@ -72,7 +72,7 @@ def _run(flags: argparse.Namespace, source: Source, fleet: SimFleet) -> Outcome:
         scaling = pool.section.scaling
         if scaling is not None and scaling.capacity is None:
             if source.spec is None:
-                raise SimulationError(f"simulation.pools.{name}.scaling.capacity must be given for a trace")
+                raise SimulationError(f"pools.{name}.scaling.capacity must be given for a trace")
             capacities[name] = search_capacity(fleet, name, source.spec, flags.seed).tokens_per_s
     outcome = Simulation(fleet, options, _forecasters(fleet), capacities).run(_arrivals(flags, source))
     if not outcome.books.num_arrived:

@@ -11,7 +11,7 @@ from headrace_sim.job import Job
 from headrace_sim.pipelined import PipelinedReplica
 from headrace_sim.prefix_map import PrefixMap, hash_block
 from headrace_sim.replica import END_ID, Make, Replica, Transfers
-from headrace_sim.stage_timer import FittedStageTimer, Pipeline, StageTimer
+from headrace_sim.stage_timer import FittedStageTimer, Pipeline, StageTimer, StageTimes
 from headrace_sim.step_timer import FittedTimer, StepTimer
 from headrace_worker.perf.prior import prior_model
 from headrace_worker.perf.step import Roofline
@@ -83,7 +83,7 @@ def make_of(pool: SimPool, options: Options) -> Make:
 
 def _pipeline_of(pool: SimPool) -> Pipeline:
     stages = StageTimer(pool.roofline)
-    timer = stages if pool.step_model is None else FittedStageTimer(pool.step_model, stages)
+    timer: StageTimes = stages if pool.step_model is None else FittedStageTimer(pool.step_model, stages)
     return Pipeline(timer, pool.settings.pp, pool.section.host_ms / 1000, pool.settings.device == "cpu")
 
 

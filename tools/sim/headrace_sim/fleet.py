@@ -11,7 +11,7 @@ Knows no clock.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from headrace_controlplane.autoscale import ScalePolicy
@@ -53,6 +53,25 @@ class ScalingSection:
     capacity: float | None = setting(None, "declared tokens per second of one replica; nothing: searched", minimum=0)
     forecast: bool = setting(False, "plan for the load forecast for now + start-up time")
     forecast_quantile: float = setting(0.9, "quantile of the forecast", minimum=0.5, maximum=0.999)
+    max_starting: int | None = setting(None, "most replicas that start at once", minimum=1, maximum=1000)
+    max_down: int | None = setting(None, "most replicas that leave in one decision", minimum=1, maximum=1000)
+
+    @classmethod
+    def of(cls, pool: Pool) -> "ScalingSection | None":
+        """The temper that the pool has in production; None for one whose size production does not choose."""
+        temper = pool.scaling
+        if not pool.is_scaled or temper.dry_run:
+            return None
+        return cls(
+            utilization=temper.utilization,
+            down_after_s=temper.down_after_s,
+            queue_age_s=temper.queue_age_s,
+            capacity=temper.capacity,
+            forecast=temper.forecast > 0,
+            forecast_quantile=temper.forecast,
+            max_starting=temper.max_starting,
+            max_down=temper.max_down,
+        )
 
 
 @dataclass(frozen=True)
@@ -75,10 +94,10 @@ class StepModelSection:
 
 @dataclass(frozen=True)
 class PoolSection:
-    """How the replicas of one pool run. Without `scaling` a pool keeps `min` replicas."""
+    """How the replicas of one pool run."""
 
-    weights: str | None = setting(None, "what weights are stored as: fp8, int4, ...; nothing: the pool's precision")
-    kv: str | None = setting(None, "what KV is stored as; nothing: the pool's precision")
+    weights: str | None = setting(None, "what weights are stored as: fp8, int4, ...; nothing: as the pool says")
+    kv: str | None = setting(None, "what KV is stored as; nothing: as the pool says")
     runtime_reserve_gib: float = setting(4.0, "memory of each device that is not for KV", minimum=0, maximum=1000)
     step_model: StepModelSection | None = setting(None, "step times as a replica fitted them; nothing: the roofline")
     host_ms: float = setting(0.0, "time of the host in each step", minimum=0, maximum=1000)
@@ -88,7 +107,7 @@ class PoolSection:
     overlap: bool = setting(False, "the next step is planned while one runs, as on a GPU: who comes waits for one more")
     overrun: float = setting(0.0, "overrun of the statistical class; 0: as the pool says", minimum=0, maximum=0.5)
     initial: int | None = setting(None, "replicas that are ready when it begins; nothing: min", minimum=0)
-    scaling: ScalingSection | None = setting(None, "scale between min and max")
+    scaling: ScalingSection | None = setting(None, "scale between min and max; nothing: as the pool's own scaling says")
 
 
 @dataclass(frozen=True)
@@ -166,6 +185,8 @@ class SimPool:
             utilization=scaling.utilization,
             down_after_s=scaling.down_after_s,
             queue_age_s=scaling.queue_age_s,
+            max_starting=scaling.max_starting,
+            max_down=scaling.max_down,
         )
 
 
@@ -210,6 +231,8 @@ def _check_names(where: str, named: Mapping[str, Any], known: Mapping[str, Any])
 
 def _pool(name: str, pool: Pool, section: SimulationSection) -> SimPool:
     here = section.pools.get(name, PoolSection())
+    if here.scaling is None:
+        here = replace(here, scaling=ScalingSection.of(pool))
     if here.overlap and pool.pp > 1:
         raise SimulationError(f"simulation.pools.{name}.overlap: is not there for a pipeline (pp is {pool.pp})")
     model = section.models.get(pool.model, ModelSection())
@@ -217,14 +240,21 @@ def _pool(name: str, pool: Pool, section: SimulationSection) -> SimPool:
         shape = _shape(pool.model, model)
         layout = Layout(pool.tp, pool.pp)
         layout.check(shape)
-        stored = _STORED[pool.precision]
-        weights, kv = weight_precision(here.weights or stored), kv_precision(here.kv or stored)
+        weights, kv = weight_precision(here.weights or _weights(pool)), kv_precision(here.kv or _kv(pool))
         roofline = Roofline(shape, weights, kv, _card(name, pool), layout)
         measured = None if here.step_model is None else here.step_model.model
     except PerfError as error:
         raise SimulationError(f"pools.{name}: {error}") from None
     num_pages = pool.num_pages or _num_pages(name, pool, here, roofline)
     return SimPool(name, pool, here, roofline, num_pages, measured)
+
+
+def _weights(pool: Pool) -> str:
+    return pool.quantization if pool.quantization in ("fp8", "int4") else _STORED[pool.precision]
+
+
+def _kv(pool: Pool) -> str:
+    return _STORED[pool.precision] if pool.kv_precision == "same" else pool.kv_precision
 
 
 def _shape(model: str, section: ModelSection) -> ModelShape:

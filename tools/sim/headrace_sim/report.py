@@ -47,9 +47,11 @@ def to_json(outcome: Outcome) -> dict[str, Any]:
         "engine_steps": outcome.num_steps,
         "timeline": vars(timeline),
         "decisions": {
-            name: [{"at_s": at_s, "desired": each.desired, "why": each.why, "detail": each.detail}]
+            name: [
+                {"at_s": at_s, "desired": each.desired, "why": each.why, "detail": each.detail, "alarm": each.alarm}
+                for at_s, each in scaled.decisions
+            ]
             for name, scaled in outcome.scaled.items()
-            for at_s, each in scaled.decisions[-1:]
         },
     }
 

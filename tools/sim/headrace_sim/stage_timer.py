@@ -6,6 +6,7 @@ By the roofline, for millions of steps, as `step_timer` has it of the whole. Tog
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 from headrace_sim.step_timer import StepTimer
 from headrace_worker.perf.attention import Prefill
@@ -15,6 +16,12 @@ from headrace_worker.perf.step_model import StepModel
 # Below, every number of rows is computed; above, multiples of the grid.
 _EXACT_ROWS, _GRID = 256, 64
 _ATTENTION = ("prefill_attention", "decode_attention")
+
+
+class StageTimes(Protocol):
+    """How long a load takes in each stage, in seconds."""
+
+    def stages_s(self, chunks: Sequence[tuple[int, int]], num_decodes: int, num_context_tokens: int) -> list[float]: ...
 
 
 class StageTimer:
@@ -74,7 +81,7 @@ class Pipeline:
     stage, as on a CPU, and hears of tokens only between its plans.
     """
 
-    timer: StageTimer | FittedStageTimer
+    timer: StageTimes
     num_stages: int
     host_s: float = 0.0
     host_computes: bool = False
