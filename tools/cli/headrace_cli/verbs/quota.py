@@ -2,6 +2,7 @@
 
 import argparse
 import asyncio
+import sys
 from collections.abc import Callable, Coroutine
 from typing import Any
 
@@ -9,6 +10,7 @@ import yaml
 
 from headrace.v1 import fleet_pb2, policy_pb2
 from headrace_cli.console import table
+from headrace_cli.limit_edit import Limit, changed_content, changed_text
 from headrace_cli.platform.admin import Admin
 from headrace_cli.platform.state_dir import CommandError, StateDir
 from headrace_cli.verbs.apply import refusal
@@ -47,33 +49,31 @@ async def _show(state: StateDir, options: argparse.Namespace) -> int:
 
 async def _set(state: StateDir, options: argparse.Namespace) -> int:
     """What was used stays used: a limit is a level and a capacity."""
+    capacity = None if options.capacity == "none" else _number(options.capacity)
+    limit = Limit(options.tenant, options.limit, options.scope, options.subject, capacity)
     async with Admin(state) as admin:
-        content = yaml.safe_load(await admin.fleet_yaml())
-        _change(content, options)
+        text = await admin.fleet_yaml()
+        changed, is_kept = _changed(text, limit)
         comment = f"quota set {options.tenant} {options.limit} {options.capacity}"
-        request = fleet_pb2.ApplyRequest(fleet_yaml=yaml.safe_dump(content, sort_keys=False), comment=comment)
-        answer = await admin.call(admin.stub.Apply, request)
+        answer = await admin.call(admin.stub.Apply, fleet_pb2.ApplyRequest(fleet_yaml=changed, comment=comment))
     if answer.problems:
         raise refusal("the changed fleet file", answer.problems)
+    if not is_kept:
+        print("the fleet file could not be changed in place: this version of it is without comments", file=sys.stderr)
     print(f"version {answer.version}")
     return 0
 
 
-def _change(content: dict[str, Any], options: argparse.Namespace) -> None:
+def _changed(text: str, limit: Limit) -> tuple[str, bool]:
+    """The fleet file with the limit, and whether it is otherwise as it was."""
+    content = yaml.safe_load(text)
     tenants = content.get("tenants") or {}
-    if options.tenant not in tenants:
-        raise CommandError(f"the fleet file has no tenant {options.tenant!r}; it has: {', '.join(tenants)}")
-    tenant = tenants[options.tenant] = tenants[options.tenant] or {}
-    wanted = {"name": options.limit, "scope": options.scope, "subject": options.subject}
-    same = ("name", "scope", "subject")
-    limits = [
-        one
-        for one in tenant.get("limits") or []
-        if tuple({"scope": "tenant", "subject": "", **one}[key] for key in same) != tuple(wanted.values())
-    ]
-    if options.capacity != "none":
-        limits.append({**{key: value for key, value in wanted.items() if value}, "capacity": _number(options.capacity)})
-    tenant["limits"] = limits
+    if limit.tenant not in tenants:
+        raise CommandError(f"the fleet file has no tenant {limit.tenant!r}; it has: {', '.join(tenants)}")
+    edited = changed_text(text, limit)
+    if edited is not None:
+        return edited, True
+    return yaml.safe_dump(changed_content(content, limit), sort_keys=False), False
 
 
 def _number(text: str) -> float | int:
