@@ -229,7 +229,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--large", action="store_true", help="also 1,000 replicas at 10,000 rps (half an hour)")
     parser.add_argument("--day-share", type=float, default=SHARE, help=f"share of the burst's rate ({SHARE})")
-    names = ("speed", "accuracy", "live", "burst", "large")
+    names = ("speed", "accuracy", "pipeline", "live", "burst", "large")
     parser.add_argument("--only", choices=names, help="one part, nothing written")
     parser.add_argument("--interpreted", action="store_true", help="without compiling what decides first")
     flags = parser.parse_args()
