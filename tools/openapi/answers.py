@@ -55,6 +55,10 @@ SCHEMAS: Mapping[str, Schema] = {
             response_id=text(),
         ),
     ),
+    "ServerSentEvent": {
+        **record(("data",), event=text(), data=text(), id=text()),
+        "description": "One event of the stream; `data` is JSON, but for a last `[DONE]` of OpenAI's.",
+    },
     "ChatCompletion": whole(
         **COMPLETION_HEAD,
         object={"const": "chat.completion"},

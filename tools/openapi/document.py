@@ -119,7 +119,7 @@ def render() -> str:
 def _post(path: str, post: Post) -> dict[str, Any]:
     content = {"application/json": {"schema": _named(post.answer)}}
     if post.streams:
-        content["text/event-stream"] = {"schema": text()}
+        content["text/event-stream"] = {"schema": _named("ServerSentEvent")}
     return {
         "operationId": path.removeprefix("/v1/").replace("/", "_"),
         "summary": post.summary,

@@ -32,9 +32,14 @@ class KnownFields:
                 continue
             if name in MISPLACED and body.raw(name) not in ("", None):
                 raise invalid(name, MISPLACED[name])
-            if name in self.refused and body.raw(name) not in ([], {}, False, ""):
+            if name in self.refused and not _is_empty(body.raw(name)):
                 raise invalid(name, "is not served")
             _ignored.labels(self.api, name if name in self.advisory else UNKNOWN).inc()
+
+
+def _is_empty(value: object) -> bool:
+    """Whether a field says that it is not used. A number says something, also one that equals False."""
+    return value is False or value in ([], {}, "")
 
 
 ADVISORY = frozenset({

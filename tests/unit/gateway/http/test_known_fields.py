@@ -23,3 +23,15 @@ def test_a_field_of_ours_in_the_wrong_place_is_told_the_right_one(fields: KnownF
     assert (refused.value.reason, refused.value.field) == ("invalid_argument", name)
     assert place in refused.value.message
     fields.check(Fields({"model": "m", name: "", "anybody_else": "resp_1"}))
+
+
+@pytest.mark.parametrize("empty", [None, False, "", [], {}])
+def test_what_is_not_served_may_be_there_if_it_says_nothing(empty: object) -> None:
+    completions.FIELDS.check(Fields({"model": "m", "response_format": empty}))
+
+
+@pytest.mark.parametrize("value", [0, 0.0, True, "text", {"type": "text"}])
+def test_what_is_not_served_is_refused_by_name(value: object) -> None:
+    with pytest.raises(HeadraceError) as refused:
+        completions.FIELDS.check(Fields({"model": "m", "response_format": value}))
+    assert (refused.value.reason, refused.value.field) == ("invalid_argument", "response_format")
