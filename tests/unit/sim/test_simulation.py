@@ -15,7 +15,7 @@ from headrace_sim.simulation import Outcome, Simulation
 from headrace_workload.arrival import Arrival, Segment
 from headrace_workload.generate import generate
 from headrace_workload.spec import read_workload
-from tests.unit.sim.fleets import fleet_file, requests
+from tests.unit.sim.fleets import POOL, fleet_file, requests
 
 faults = st.fixed_dictionaries(
     {
@@ -127,6 +127,17 @@ def test_b153_a_burst_shorter_than_a_start_is_one_rise_and_one_fall() -> None:
     assert len(falls) == 1 and falls[0] == len(steps) - 1, "it never rose after it fell"
     assert outcome.depot.num_killed_loading == 0
     assert outcome.depot.num_stops == sum(each for each in steps if each > 0)
+
+
+def test_pools_of_one_model_share_its_load() -> None:
+    """Two pools have as many replicas together as one would have alone."""
+    load, wanted = requests(20, 60, prompt=100, output=3, max_output=20), []
+    for names in (["p"], ["p", "q"]):
+        pools = {name: {**POOL, "min": 1, "max": 40, "start_up_s": 1.0} for name in names}
+        simulation = {"pools": {name: scaled(capacity=150.0)["pools"]["p"] for name in names}}
+        wanted.append(max(simulate(load, pools=pools, simulation=simulation).timeline.wanted))
+    assert wanted[0] >= 16
+    assert wanted[1] <= 1.25 * wanted[0]
 
 
 def test_blind_routers_change_nothing_and_raise_the_alarm() -> None:

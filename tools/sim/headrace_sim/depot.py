@@ -3,7 +3,7 @@
 Replicas that were there when the simulation began are ready at once; others after their pool's start-up time.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 
 from headrace_controlplane.placement import Domain, Host, Placed, Shape, place
@@ -51,6 +51,19 @@ class Depot:
 
     def of(self, pool: str) -> list[Replica]:
         return [entry.replica for entry in self.entries.values() if entry.replica.pool == pool]
+
+    def shares(self, names: Iterable[str]) -> list[float]:
+        """Of its model's load, by pool: as in production, those that do the same part share it by their size."""
+        found = []
+        for name in names:
+            mine = _part(self._pools[name])
+            sizes = {
+                other: max(1, self.targets[other])
+                for other, pool in self._pools.items()
+                if _part(pool) == mine and pool.settings.most > 0
+            }
+            found.append(sizes.get(name, 1) / sum(sizes.values()) if sizes else 1.0)
+        return found
 
     def start_initial(self) -> None:
         """The replicas of the first targets, ready at once."""
@@ -145,3 +158,8 @@ class Depot:
         used = {device for stage in placed.stages for device in stage}
         free = set(domain.free) | used if is_free else set(domain.free) - used
         self._hosts[host.name] = replace(host, domains=(replace(domain, free=tuple(sorted(free))),))
+
+
+def _part(pool: SimPool) -> tuple[str, str]:
+    """Whose load it carries, and what it does with it."""
+    return (pool.settings.model, pool.settings.role)

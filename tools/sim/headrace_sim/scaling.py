@@ -49,10 +49,11 @@ class Scaled:
         """A request of so many declared tokens arrived."""
         self.arrived += num_tokens
 
-    def tick(self, now: float, is_blind: bool) -> int:
-        """The replicas that the pool should have from now on."""
+    def tick(self, now: float, is_blind: bool, share: float) -> int:
+        """The replicas that the pool should have from now on; its share of what the model is asked for."""
         if self.schedule is not None:
             return self.schedule(now)
+        self.arrived *= share
         demand = None
         if not is_blind:
             self.recent.append(self.arrived / TICK_S)

@@ -319,8 +319,8 @@ class Simulation:
 
     def _tick(self) -> None:
         now = self.clock.now
-        for name, scaled in self.scaled.items():
-            self.depot.targets[name] = scaled.tick(now, now < self._blind_until_s)
+        for (name, scaled), share in zip(self.scaled.items(), self.depot.shares(self.scaled), strict=True):
+            self.depot.targets[name] = scaled.tick(now, now < self._blind_until_s, share)
         self.depot.reconcile()
         for replica in self.depot.sweep():
             self.router.remove(replica.id)
