@@ -1,7 +1,6 @@
 """The worker's books: they balance whatever becomes of an attempt, and a leak of any kind shows in its equation."""
 
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -134,7 +133,7 @@ def _miscount(bench: Bench) -> None:
 
 
 def _lose_a_page(bench: Bench) -> None:
-    bench.tell(load=replace(LOAD, num_free_pages=5))
+    bench.tell(load=LOAD._replace(num_free_pages=5))
 
 
 def _hold_a_page(bench: Bench) -> None:
