@@ -117,6 +117,10 @@ class GrammarCompiler:
         self._thread: threading.Thread | None = None
         self._closed = False
 
+    def load(self) -> None:
+        """Import the library: most of a second in which a process's other threads stand still, so before it serves."""
+        self._compiler = make_compiler(self._vocabulary)
+
     def start(self) -> None:
         """Get ready in the background what the first compilation would have to wait for."""
         with self._changed:
@@ -162,7 +166,9 @@ class GrammarCompiler:
             self._trial.start()
         except TrialLost as error:
             log.warning("grammar_trial_lost: %s", error)
-        self._compiler = make_compiler(self._vocabulary)
+        if self._compiler is None:
+            self.load()
+        assert self._compiler is not None, "it was loaded"
         while (job := self._next()) is not None:
             outcome, final = self._outcome(job.source, self._compiler)
             with self._changed:

@@ -44,6 +44,10 @@ class Grammars:
         self._failed: set[int] = set()
         self._pool = self._new_pool()
 
+    def load(self) -> None:
+        """What would hold up requests that run if it came later."""
+        self._compiler.load()
+
     def start(self) -> None:
         """Get ready in the background, so that the first request need not wait for it."""
         self._compiler.start()

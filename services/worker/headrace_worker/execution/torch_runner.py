@@ -78,6 +78,9 @@ class TorchRunner(Runner):
         largest = largest_plan(config, self._max_context)
         num_pages = max(max(row.page_table) for row in largest.rows)
         steps.allocate(max(num_pages, KNOWN_ANSWER_PAGES))
+        if self._grammars is not None:
+            progress("grammars", 0.0)
+            self._grammars.load()
         progress("smallest step", 0.1)
         self._small_step_s = min(self._run_and_forget(smallest_plan()) for _ in range(3))
         progress("largest step", 0.2)
