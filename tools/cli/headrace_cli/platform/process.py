@@ -41,21 +41,26 @@ class ManagedProcess:
     async def stop(self, grace_s: float) -> None:
         """SIGTERM, then SIGKILL once ``grace_s`` seconds have passed."""
         self._stopping.set()
-        process = self._process
-        if process is not None and process.returncode is None:
-            process.terminate()
-            try:
-                await asyncio.wait_for(process.wait(), grace_s)
-            except TimeoutError:
-                process.kill()
+        self._signal(signal.SIGTERM)
         if self._task is not None:
+            ended, _ = await asyncio.wait((self._task,), timeout=grace_s)
+            if not ended:
+                self._signal(signal.SIGKILL)
             await self._task
+
+    def _signal(self, number: int) -> None:
+        if self._process is not None and self._process.returncode is None:
+            self._process.send_signal(number)
 
     async def _keep_running(self) -> None:
         attempt = 0
         while not self._stopping.is_set():
             started = time.monotonic()
-            code = await self._run_once()
+            try:
+                code = await self._run_once()
+            except OSError as fault:  # neither a process nor a file descriptor is to be had just now
+                _say(f"{self.name} could not be started: {fault}")
+                code = 1
             if self._stopping.is_set():
                 return
             if code in (2, 3):
@@ -78,6 +83,8 @@ class ManagedProcess:
                 preexec_fn=_die_with_parent,
             )
         _say(f"{self.name} runs as {self._process.pid}")
+        if self._stopping.is_set():  # asked for while it was being started
+            self._signal(signal.SIGTERM)
         return await self._process.wait()
 
     async def _pause(self, duration_s: float) -> None:
