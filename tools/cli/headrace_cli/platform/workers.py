@@ -1,6 +1,7 @@
 """The workers that the control plane's process launcher started: their logs, and their end when the platform stops."""
 
 import asyncio
+import contextlib
 from pathlib import Path
 
 import psutil
@@ -23,11 +24,12 @@ def live_processes(state: StateDir) -> list[psutil.Process]:
     alive = []
     for path in records(state):
         record = read_json(path)
-        if record is None or not psutil.pid_exists(record["pid"]):
+        if record is None:
             continue
-        process = psutil.Process(record["pid"])
-        if abs(process.create_time() - record["started_at"]) < 1.0:
-            alive.append(process)
+        with contextlib.suppress(psutil.NoSuchProcess):
+            process = psutil.Process(record["pid"])
+            if abs(process.create_time() - record["started_at"]) < 1.0:
+                alive.append(process)
     return alive
 
 
@@ -35,7 +37,9 @@ async def stop_all(state: StateDir, grace_s: float) -> None:
     """SIGTERM to every worker, SIGKILL to those that are left after ``grace_s`` seconds."""
     processes = live_processes(state)
     for process in processes:
-        process.terminate()
+        with contextlib.suppress(psutil.NoSuchProcess):
+            process.terminate()
     _, left = await asyncio.to_thread(psutil.wait_procs, processes, timeout=grace_s)
     for process in left:
-        process.kill()
+        with contextlib.suppress(psutil.NoSuchProcess):
+            process.kill()
