@@ -29,7 +29,7 @@ class Hearer(Protocol):
     """Whoever runs the machine."""
 
     @property
-    def is_behind(self) -> bool: ...
+    def joins_texts(self) -> bool: ...
     def feed(self, event: events.Event) -> None: ...
     def feed_all(self, happened: Iterable[events.Event]) -> None: ...
 
@@ -58,17 +58,17 @@ class AttemptReader:
         self._feed(events.AttemptRefused(self._attempt, refused.reason, refused.detail, refused.field, wait_s))
 
     def on_tokens(self, choice: int, token_ids: list[int], logprobs: pb.SequenceLogprobs | None) -> None:
-        """Each token makes its own text, unless the client cannot follow: then they are joined."""
+        """Each token makes its own text, unless the hearer would join them anyway."""
         delivered = [self._delivered(one) for one in logprobs.tokens] if logprobs is not None else None
-        size = len(token_ids) if self._hearer.is_behind else 1
+        size = len(token_ids) if self._hearer.joins_texts else 1
         self._hearer.feed_all(self._read(choice, token_ids, delivered, size))
 
     def _read(
         self, choice: int, token_ids: list[int], logprobs: "list[_Logprob | None] | None", size: int
     ) -> Iterator[events.Event]:
         """What `size` tokens at a time let out, for as long as the text side can go on."""
-        text = self._texts[choice]
-        for start in range(0, len(token_ids), size):
+        text, start = self._texts[choice], 0
+        while start < len(token_ids):
             part = token_ids[start : start + size]
             try:
                 step = text.feed(part, None if logprobs is None else logprobs[start : start + size])
@@ -76,6 +76,7 @@ class AttemptReader:
                 yield events.Tokens(self._attempt, choice, len(part), "", 0)
                 yield events.DecodeFailed(self._attempt, choice, error.message)
                 return
+            start += step.num_tokens
             yield events.Tokens(self._attempt, choice, *step, "" if step.stop_at is None else text.stop)
 
     def on_final(self, final: pb.Final) -> None:

@@ -106,8 +106,8 @@ class Session:
         return batch
 
     @property
-    def is_behind(self) -> bool:
-        """Whether the client reads more slowly than the worker writes."""
+    def joins_texts(self) -> bool:
+        """Whether tokens that come together make one text: the client reads more slowly than the worker writes."""
         return len(self._queue) > _MAX_AHEAD
 
     def leave(self, reason: str) -> None:

@@ -12,12 +12,13 @@ from typing import Any, NamedTuple
 
 from headrace_gateway.text.detokenizer import Detokenizer
 from headrace_gateway.text.stop_strings import StopFilter, StopStrings
+from headrace_kit.errors import HeadraceError
 
 
 class TextStep(NamedTuple):
     """What some tokens let out; the fields are those of the lifecycle's `Tokens` event.
 
-    `num_tokens` arrived; `num_shown` of these and earlier ones are all out with `text` (0 when it is empty), and
+    `num_tokens` were taken; `num_shown` of these and earlier ones are all out with `text` (0 when it is empty), and
     `logprobs` are theirs. `stop_at`: the stop_at-th token of the choice completed a stop string.
     """
 
@@ -43,17 +44,19 @@ class ChoiceText:
         self._stop_at: int | None = None
 
     def feed(self, token_ids: Sequence[int], logprobs: Sequence[Any] | None = None) -> TextStep:
-        """Take new tokens, with one log-probability entry each if asked for; raises HeadraceError decode_error."""
-        if len(token_ids) == 1 and logprobs is None and not self._pending and self._stop_at is None:
-            return self._feed_plain(token_ids[0])
-        parts: list[str] = []
-        stopped = self._stop_at is not None
-        for place, token_id in enumerate(token_ids):
-            if self._stop_at is not None:
-                break
-            self._num_tokens += 1
-            parts.append(self._feed_one(token_id, None if logprobs is None else logprobs[place]))
-        return self._step(len(token_ids), "".join(parts), None if stopped else self._stop_at)
+        """Take new tokens, with one log-probability entry each if asked for.
+
+        An id that is no token raises HeadraceError decode_error if it comes first; later, the step ends before it.
+        """
+        if logprobs is None and not self._pending and self._stop_at is None:
+            if len(token_ids) == 1:
+                return self._feed_plain(token_ids[0])
+            if self._stops is None and (text := self._detokenizer.feed_whole(token_ids)):
+                self._num_tokens += len(token_ids)
+                self._num_decoded += len(text)
+                self._num_out = self._num_decoded
+                return TextStep(len(token_ids), text, len(token_ids), (), None)
+        return self._feed_each(token_ids, logprobs)
 
     @property
     def stop(self) -> str:
@@ -84,8 +87,24 @@ class ChoiceText:
         self._pending.append((self._num_decoded + self._detokenizer.is_incomplete, None))
         return self._step(1, text, self._stop_at)
 
+    def _feed_each(self, token_ids: Sequence[int], logprobs: Sequence[Any] | None) -> TextStep:
+        parts: list[str] = []
+        num_taken, stopped = len(token_ids), self._stop_at is not None
+        for place, token_id in enumerate(token_ids):
+            if self._stop_at is not None:
+                break
+            try:
+                parts.append(self._feed_one(token_id, None if logprobs is None else logprobs[place]))
+            except HeadraceError:
+                if place == 0:
+                    raise
+                num_taken = place  # the text before it goes out; it raises again when it comes first
+                break
+        return self._step(num_taken, "".join(parts), None if stopped else self._stop_at)
+
     def _feed_one(self, token_id: int, logprob: Any) -> str:
         text = self._detokenizer.feed(token_id)
+        self._num_tokens += 1
         self._num_decoded += len(text)
         # A token with bytes of an unfinished character is out only with that character.
         self._pending.append((self._num_decoded + self._detokenizer.is_incomplete, logprob))

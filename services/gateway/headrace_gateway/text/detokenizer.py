@@ -7,8 +7,10 @@ complete, or disproved, which yields U+FFFD as the Unicode standard recommends (
 from __future__ import annotations
 
 from codecs import utf_8_decode
+from collections.abc import Sequence
 
 from headrace_gateway.text.token_bytes import LeadingSpace, TokenBytes
+from headrace_kit.errors import HeadraceError
 
 
 class Detokenizer:
@@ -36,6 +38,18 @@ class Detokenizer:
         text, num_read = utf_8_decode(data, "replace", False)
         self._tail = data[num_read:]
         return text
+
+    def feed_whole(self, token_ids: Sequence[int]) -> str | None:
+        """The same for several at once; None, and none is taken, if one is no token or they end within a character."""
+        if self._tail or self._strip is not LeadingSpace.KEEP:
+            return None
+        tokens = self._tokens
+        try:
+            data = b"".join([tokens[token_id] for token_id in token_ids])
+        except HeadraceError:
+            return None
+        text, num_read = utf_8_decode(data, "replace", False)
+        return text if num_read == len(data) else None
 
     def finish(self) -> str:
         """The end: an incomplete tail becomes U+FFFD."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from itertools import pairwise
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -11,6 +12,7 @@ from headrace_gateway.text.choice_text import ChoiceText, TextStep
 from headrace_gateway.text.detokenizer import Detokenizer
 from headrace_gateway.text.stop_strings import StopStrings
 from headrace_gateway.text.token_bytes import ScriptedBytes
+from headrace_kit.errors import HeadraceError
 
 
 def choice_text(pieces: list[bytes], stops: list[str]) -> ChoiceText:
@@ -87,3 +89,23 @@ def test_frames_change_nothing(pieces: list[bytes], stops: list[str], data: st.D
     entries = [entry for step in steps for entry in step.logprobs]
     assert entries == ids[: len(entries)] and len(entries) == sum(step.num_shown for step in steps)
     assert all(step.text or not step.num_shown for step in steps)
+
+
+@given(PIECES, st.lists(st.integers(0, 12), max_size=4))
+def test_joined_tokens_without_log_probabilities_count_as_they_do_with_them(pieces: list[bytes], at: list[int]) -> None:
+    """The short way for what is joined is the long way's twin."""
+    ids = [260 + number for number in range(len(pieces))]
+    cuts = sorted({0, len(ids), *(cut for cut in at if cut < len(ids))})
+    short, long = choice_text(pieces, []), choice_text(pieces, [])
+    for start, end in pairwise(cuts):
+        by_short, by_long = short.feed(ids[start:end]), long.feed(ids[start:end], ids[start:end])
+        assert by_short == by_long._replace(logprobs=())
+    assert short.finish() == long.finish()._replace(logprobs=())
+
+
+def test_a_step_ends_before_an_id_that_is_no_token() -> None:
+    text = choice_text([b"a", b"b"], [])
+    assert text.feed((260, 261, 999)) == TextStep(2, "ab", 2, (), None)
+    with pytest.raises(HeadraceError, match="999"):
+        text.feed((999,))
+    assert text.feed((260,)) == TextStep(1, "a", 1, (), None)
