@@ -22,12 +22,12 @@ class CallState(Enum):
 
 
 class CallJson:
-    """One object. `raw` is everything that was read; `name` is None until it is known."""
+    """One object; `name` is None until it is known."""
 
     def __init__(self) -> None:
         self.state = CallState.OPEN
         self.name: str | None = None
-        self.raw = ""
+        self._read: list[str] = []
         self._expect: Callable[[str], None] = self._start
         self._key = self._first_key = ""
         self._value: list[str] = []
@@ -41,12 +41,23 @@ class CallJson:
 
     def feed(self, text: str) -> int:
         """Reads until the object ends or breaks; returns how many characters it took."""
+        taken = len(text)
         for place, character in enumerate(text):
-            self.raw += character
             self._expect(character)
             if self.state is not CallState.OPEN:
-                return place + 1
-        return len(text)
+                taken = place + 1
+                break
+        self._read.append(text[:taken])
+        return taken
+
+    @property
+    def has_begun(self) -> bool:
+        return bool(self._read)
+
+    @property
+    def raw(self) -> str:
+        """Everything that was read."""
+        return "".join(self._read)
 
     def take_arguments(self) -> str:
         """The argument text that is new since the last call; nothing before the name is known."""

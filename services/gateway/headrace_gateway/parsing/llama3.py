@@ -53,7 +53,7 @@ class Llama3Parser:
         if call is None:
             parts.append(Text(text))
             return ""
-        if not call.raw and self._num_calls and text[0] in "; \t\r\n":
+        if not call.has_begun and self._num_calls and text[0] in "; \t\r\n":
             self._between += text[0]
             return text[1:]
         text = text[call.feed(text) :]
