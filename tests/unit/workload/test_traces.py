@@ -105,7 +105,9 @@ def test_a_row_that_makes_no_sense_is_named(tmp_path: Path, rows: list[tuple[obj
 
 
 @pytest.mark.parametrize(
-    ("name", "content"), [("x.csv", b"\xff\xfe"), ("x.csv.gz", b"abc"), ("y.gz", gzip.compress(MOONCAKE.encode())[:40])]
+    ("name", "content"),
+    [("x.csv", b"\xff\xfe"), ("x.csv.gz", b"abc"), ("y.gz", gzip.compress(MOONCAKE.encode())[:40])],
+    ids=["no text", "not compressed", "cut off"],  # what is compressed holds the time, and both workers must agree
 )
 def test_a_file_that_cannot_be_read_is_named(tmp_path: Path, name: str, content: bytes) -> None:
     (tmp_path / name).write_bytes(content)
