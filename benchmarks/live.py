@@ -28,6 +28,7 @@ from headrace_bench.summary import percentile
 from headrace_cli.platform.state_dir import StateDir
 from headrace_kit.channels import connect
 from headrace_sim.assembly import Options
+from headrace_sim.compiled import plain_environment
 from headrace_sim.fleet import parse_fleet
 from headrace_sim.job import Job
 from headrace_sim.simulation import Simulation
@@ -94,8 +95,7 @@ class Platform:
         self._worker = next(row for row in status["services"] if row["name"].startswith("worker/"))
 
     def _headrace(self, *words: str) -> str:
-        command = [sys.executable, "-m", "headrace_cli", *words, "--state-dir", str(self._state_dir)]
-        return subprocess.run(command, check=True, capture_output=True, text=True).stdout
+        return _run("headrace_cli", *words, "--state-dir", str(self._state_dir))
 
     def load(self, spec: dict[str, Any], seed: int) -> list[Seen]:
         """A run of `headrace bench`, on an empty cache; every request must end as it should."""
@@ -103,9 +103,8 @@ class Platform:
         with tempfile.TemporaryDirectory() as folder:
             workload, found = Path(folder) / "workload.yaml", Path(folder) / "found.json"
             workload.write_text(yaml.safe_dump(spec))
-            words = [sys.executable, "-m", "headrace_bench", self._url, "--api-key", self._key, "--ignore-eos"]
-            words += ["--endpoint", "completions", "--workload", str(workload), "--seed", str(seed)]
-            subprocess.run([*words, "--json", str(found)], check=True, capture_output=True)
+            words = [self._url, "--api-key", self._key, "--ignore-eos", "--endpoint", "completions"]
+            _run("headrace_bench", *words, "--workload", str(workload), "--seed", str(seed), "--json", str(found))
             return [_seen(each) for each in json.loads(found.read_text())["requests"]]
 
     def step_model(self) -> StepModel:
@@ -154,13 +153,17 @@ def _seen(row: dict[str, Any]) -> Seen:
 def platform() -> Iterator[Platform]:
     with tempfile.TemporaryDirectory(prefix="hr") as folder:
         flags = ["--state-dir", folder]
-        headrace = [sys.executable, "-m", "headrace_cli"]
         try:
-            up = [*headrace, "up", *flags, "--detach", "--fleet", str(FLEET)]
-            subprocess.run(up, check=True, capture_output=True)
+            _run("headrace_cli", "up", *flags, "--detach", "--fleet", str(FLEET))
             yield Platform(Path(folder))
         finally:
-            subprocess.run([*headrace, "down", *flags], check=True, capture_output=True)
+            _run("headrace_cli", "down", *flags)
+
+
+def _run(module: str, *words: str) -> str:
+    """What a command prints. Its processes are those of production: none runs what is compiled for the simulator."""
+    command = [sys.executable, "-m", module, *words]
+    return subprocess.run(command, env=plain_environment(), check=True, stdout=subprocess.PIPE, text=True).stdout
 
 
 def calibrate(running: Platform) -> Costs:

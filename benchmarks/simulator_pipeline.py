@@ -6,7 +6,6 @@ time the stages wait for each other is its own finding.
 """
 
 import json
-import os
 import random
 import statistics
 import subprocess
@@ -23,7 +22,7 @@ from benchmarks.engine_driver import Drive
 from benchmarks.report import Figure
 from headrace.v1.prefix_chain import hash_block
 from headrace_sim.clock import Clock
-from headrace_sim.compiled import FOLDER
+from headrace_sim.compiled import plain_environment
 from headrace_sim.hand_offs import HandOffs
 from headrace_sim.job import Job
 from headrace_sim.pipelined import PipelinedReplica
@@ -70,11 +69,9 @@ class Measured:
 
 
 def pipeline_figures() -> list[Figure]:
-    """In a process that compiles nothing: the engine's ranks send each other what mypyc's classes do not allow."""
-    paths = os.environ.get("PYTHONPATH", "").split(os.pathsep)
-    environment = os.environ | {"PYTHONPATH": os.pathsep.join(path for path in paths if str(FOLDER) not in path)}
+    """In a process with nothing compiled, for its ranks send each other plans."""
     command = [sys.executable, "-m", "benchmarks.simulator_pipeline"]
-    done = subprocess.run(command, env=environment, check=True, stdout=subprocess.PIPE, text=True)
+    done = subprocess.run(command, env=plain_environment(), check=True, stdout=subprocess.PIPE, text=True)
     return [Figure(**row) for row in json.loads(done.stdout.splitlines()[-1])]
 
 

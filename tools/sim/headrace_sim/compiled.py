@@ -71,6 +71,12 @@ def run_compiled(module: str, arguments: Sequence[str]) -> int:
     return subprocess.run([sys.executable, "-m", module, *arguments], env=environment, check=False).returncode
 
 
+def plain_environment(folder: Path = FOLDER) -> dict[str, str]:
+    """For a child process that runs the sources: compiled classes cannot be sent from process to process."""
+    paths = os.environ.get("PYTHONPATH", "").split(os.pathsep)
+    return os.environ | {"PYTHONPATH": os.pathsep.join(path for path in paths if folder != Path(path).parent)}
+
+
 def is_compiled() -> bool:
     """Whether this process runs them."""
     spec = find_spec("headrace_sim.replica")
