@@ -25,6 +25,8 @@ class Figure:
     sense: Literal["at most", "at least", "exactly"] = "at most"
     baseline: str | None = None
     reason: str | None = None
+    commit: str | None = None
+    """What was measured, where that is not the file's own."""
 
     @property
     def ok(self) -> bool:
@@ -48,6 +50,15 @@ def write(name: str, figures: list[Figure], note: str = "") -> None:
     content = {"figures": rows, "machine": machine(note), "commit": commit()}
     RESULTS.mkdir(exist_ok=True)
     (RESULTS / f"{name}.json").write_text(json.dumps(content, indent=2) + "\n")
+
+
+def renewed(name: str, figures: list[Figure]) -> list[Figure]:
+    """Those of the file, with the ones that were just measured in the places of their like; new ones come last."""
+    content = json.loads((RESULTS / f"{name}.json").read_text())
+    fresh = {one.figure: one for one in figures}
+    rows = [{"commit": None} | {key: value for key, value in row.items() if key != "ok"} for row in content["figures"]]
+    before = [Figure(**row | {"commit": row["commit"] or content["commit"]}) for row in rows]
+    return [fresh.pop(one.figure, one) for one in before] + list(fresh.values())
 
 
 def machine(note: str = "") -> str:

@@ -22,7 +22,7 @@ from typing import Any
 import yaml
 
 from benchmarks.live import live_figures
-from benchmarks.report import Figure, write
+from benchmarks.report import Figure, renewed, write
 from benchmarks.simulator_pipeline import pipeline_figures
 from headrace_sim.assembly import Options
 from headrace_sim.closed_loop import ClosedLoop
@@ -232,7 +232,8 @@ def main() -> None:
     parser.add_argument("--large", action="store_true", help="also 1,000 replicas at 10,000 rps (half an hour)")
     parser.add_argument("--day-share", type=float, default=SHARE, help=f"share of the burst's rate ({SHARE})")
     names = ("speed", "accuracy", "pipeline", "live", "burst", "large")
-    parser.add_argument("--only", choices=names, help="one part, nothing written")
+    parser.add_argument("--only", choices=names, help="one part; nothing is written")
+    parser.add_argument("--record", action="store_true", help="put that part's figures into the results of the others")
     parser.add_argument("--interpreted", action="store_true", help="without compiling what decides first")
     flags = parser.parse_args()
     if not (flags.interpreted or is_compiled()):
@@ -246,11 +247,13 @@ def main() -> None:
         "burst": lambda: burst_figures(flags.day_share),
         "large": lambda: large_figures(flags.large or flags.only == "large"),
     }
-    if flags.only:
-        for figure in parts[flags.only]():
-            print(f"{'ok' if figure.ok else 'NO'}  {figure.figure}: {figure.measured}  ({figure.baseline or ''})")
+    figures = [figure for name, part in parts.items() if flags.only in (None, name) for figure in part()]
+    if flags.only is None or flags.record:
+        figures = renewed("simulator", figures) if flags.only else figures
+        write("simulator", figures, "CPU time of one core")
         return
-    write("simulator", [figure for part in parts.values() for figure in part()], "CPU time of one core")
+    for figure in figures:
+        print(f"{'ok' if figure.ok else 'NO'}  {figure.figure}: {figure.measured}  ({figure.baseline or ''})")
 
 
 if __name__ == "__main__":
