@@ -10,7 +10,7 @@ import platform
 import subprocess
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 RESULTS = Path(__file__).parent / "results"
 
@@ -55,7 +55,7 @@ def write(name: str, figures: list[Figure], note: str = "") -> None:
 def renewed(name: str, figures: list[Figure]) -> list[Figure]:
     """Those of the file, with the ones that were just measured in the places of their like; new ones come last."""
     path = RESULTS / f"{name}.json"
-    content = json.loads(path.read_text()) if path.exists() else {"figures": [], "commit": ""}
+    content: dict[str, Any] = json.loads(path.read_text()) if path.exists() else {"figures": [], "commit": ""}
     fresh = {one.figure: one for one in figures}
     rows = [{"commit": None} | {key: value for key, value in row.items() if key != "ok"} for row in content["figures"]]
     before = [Figure(**row | {"commit": row["commit"] or content["commit"]}) for row in rows]
