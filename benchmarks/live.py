@@ -55,7 +55,7 @@ ALONE = {"name": "alone", "cv": 0, "phases": [{"for_s": 20, "rps": 0.5}]}
 ALONE["mix"] = [_kind(1, {"uniform": [32, 320]}, {"uniform": [16, 24]}, 24)]
 LOADED = {"name": "loaded", "phases": [{"for_s": 25, "rps": 0.7}]}
 LOADED["mix"] = [_kind(1, {"uniform": [32, 320]}, {"uniform": [16, 48]}, 48)]
-CHECKED = {"name": "checked", "phases": [{"for_s": 50, "rps": 0.7}]}
+CHECKED = {"name": "checked", "phases": [{"for_s": 80, "rps": 0.7}]}
 CHECKED["mix"] = [
     _kind(3, {"p50": 60, "p95": 200, "max": 300}, {"p50": 24, "p95": 60, "max": 80}, 80),
     _kind(1, {"uniform": [200, 400]}, {"p50": 16, "p95": 40, "max": 60}, 60),
