@@ -24,12 +24,15 @@ def features_of(load: StepLoad, knee_tokens: int) -> tuple[float, ...]:
     bound by reading the weights.
     """
     pairs = sum(_pairs(each.num_tokens, each.num_cached) for each in load.prefills)
-    tokens = load.num_tokens
-    return (1.0, tokens, load.num_decodes, load.num_context_tokens, pairs, max(0, tokens - knee_tokens))
+    return _features(load.num_tokens, load.num_decodes, load.num_context_tokens, pairs, knee_tokens)
 
 
 def _pairs(num_tokens: int, num_cached: int) -> float:
     return num_tokens * num_cached + num_tokens**2 / 2
+
+
+def _features(tokens: int, num_decodes: int, num_context: int, pairs: float, knee_tokens: int) -> tuple[float, ...]:
+    return (1.0, tokens, num_decodes, num_context, pairs, max(0, tokens - knee_tokens))
 
 
 @dataclass(frozen=True)
@@ -56,7 +59,7 @@ class StepModel:
         `predict` without its objects: the scheduler asks several times in each step that takes a prompt.
         """
         tokens, pairs = decode_rows + prefill_tokens, _pairs(prefill_tokens, cached_tokens)
-        return self._seconds((1.0, tokens, decode_rows, context_tokens, pairs, max(0, tokens - self.knee_tokens)))
+        return self._seconds(_features(tokens, decode_rows, context_tokens, pairs, self.knee_tokens))
 
     def _seconds(self, features: tuple[float, ...]) -> float:
         step, tokens, rows, context, pairs, beyond = self.coefficients

@@ -22,6 +22,12 @@ MODEL = prior_model(ROOFLINE)
 COUNTS = st.integers(0, 20_000)
 
 
+@given(COUNTS, COUNTS, COUNTS, COUNTS)
+def test_one_chunk_beside_decodes_is_predicted_as_any_step(prefill: int, rows: int, context: int, cached: int) -> None:
+    load = StepLoad((Prefill(prefill, cached),), rows, context)
+    assert MODEL.predict_step_s(prefill, rows, context, cached) == MODEL.predict(load)
+
+
 def test_features_are_what_they_are_called() -> None:
     load = StepLoad((Prefill(100), Prefill(50, 1000)), num_decodes=8, num_context_tokens=4000)
     pairs = 100**2 / 2 + 50 * 1000 + 50**2 / 2
