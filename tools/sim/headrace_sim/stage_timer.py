@@ -4,17 +4,15 @@ By the roofline, for millions of steps, as `step_timer` has it of the whole. Tog
 `Roofline.stage_times_s` says; the time of the host is not in it.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from headrace_sim.step_timer import StepTimer
+from headrace_sim.step_timer import RowTable, StepTimer
 from headrace_worker.perf.attention import Prefill
 from headrace_worker.perf.step import Roofline, StepLoad
 from headrace_worker.perf.step_model import StepModel
 
-# Below, every number of rows is computed; above, multiples of the grid.
-_EXACT_ROWS, _GRID = 256, 64
 _ATTENTION = ("prefill_attention", "decode_attention")
 
 
@@ -30,7 +28,7 @@ class StageTimer:
     def __init__(self, roofline: Roofline) -> None:
         self._roofline, self._steps = roofline, StepTimer(roofline)
         self._shares = [count / roofline.shape.num_layers for count in roofline.layout.stage_layers(roofline.shape)]
-        self._layers, self._sends = _Table(self._layers_s), _Table(self._send_s)
+        self._layers, self._sends = RowTable(self._layers_s), RowTable(self._send_s)
         self._outputs: dict[int, float] = {}
 
     def stages_s(self, chunks: Sequence[tuple[int, int]], num_decodes: int, num_context_tokens: int) -> list[float]:
@@ -85,26 +83,3 @@ class Pipeline:
     num_stages: int
     host_s: float = 0.0
     host_computes: bool = False
-
-
-class _Table:
-    """Seconds by number of rows, computed once: of many rows they are smooth, a straight line from one multiple of the
-    grid to the next.
-    """
-
-    def __init__(self, compute: Callable[[int], float]) -> None:
-        self._compute = compute
-        self._known: dict[int, float] = {}
-
-    def at(self, num_rows: int) -> float:
-        found = self._known.get(num_rows)
-        if found is None:
-            found = self._known[num_rows] = self._between(num_rows)
-        return found
-
-    def _between(self, num_rows: int) -> float:
-        before, rest = divmod(num_rows, _GRID)
-        if num_rows < _EXACT_ROWS or not rest:
-            return self._compute(num_rows)
-        low_s, high_s = self.at(before * _GRID), self.at((before + 1) * _GRID)
-        return low_s + (high_s - low_s) * rest / _GRID

@@ -4,7 +4,7 @@ A step is matrix products over all its rows, the output over the rows that sampl
 on one whole number each; attention is a closed formula of contexts. Together they are `Roofline.step_time_s`.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from headrace_worker.perf.attention import Heads, Prefill, decode_time_s, prefill_time_s
 from headrace_worker.perf.step import Roofline, StepLoad
@@ -26,6 +26,29 @@ def load_of(plan: Plan) -> tuple[list[tuple[int, int]], int, int]:
         else:
             chunks.append((len(row.token_ids), row.start))
     return chunks, num_decodes, num_context + num_decodes
+
+
+class RowTable:
+    """Seconds by number of rows, computed once: of many rows they are smooth, a straight line from one multiple of the
+    grid to the next.
+    """
+
+    def __init__(self, compute: Callable[[int], float]) -> None:
+        self._compute = compute
+        self._known: dict[int, float] = {}
+
+    def at(self, num_rows: int) -> float:
+        found = self._known.get(num_rows)
+        if found is None:
+            found = self._known[num_rows] = self._between(num_rows)
+        return found
+
+    def _between(self, num_rows: int) -> float:
+        before, rest = divmod(num_rows, _GRID)
+        if num_rows < _EXACT_ROWS or not rest:
+            return self._compute(num_rows)
+        low_s, high_s = self.at(before * _GRID), self.at((before + 1) * _GRID)
+        return low_s + (high_s - low_s) * rest / _GRID
 
 
 class FittedTimer:
@@ -52,13 +75,13 @@ class StepTimer:
         self._attention = roofline.efficiency.attention(roofline.kv)
         windowed = shape.num_window_layers
         self._spans = [(shape.num_layers - windowed, None), (windowed, shape.sliding_window)]
-        self._rows: dict[int, float] = {}
+        self._products = RowTable(self._products_s)
         self._outputs: dict[int, float] = {}
 
     def step_s(self, chunks: Sequence[tuple[int, int]], num_decodes: int, num_context_tokens: int) -> float:
         """Seconds of a step of prompt chunks (tokens, tokens before them) and decodes over so many keys in all."""
         num_rows = num_decodes + sum(num_tokens for num_tokens, _ in chunks)
-        seconds = self._products_s(num_rows) + self._output_s(num_decodes + len(chunks))
+        seconds = self._products.at(num_rows) + self._output_s(num_decodes + len(chunks))
         seconds += self.attention_s(chunks, num_decodes, num_context_tokens)
         return seconds * self._slowness + self._host_s
 
@@ -78,18 +101,7 @@ class StepTimer:
 
     def _products_s(self, num_rows: int) -> float:
         """All but attention, with one row that samples."""
-        found = self._rows.get(num_rows)
-        if found is None:
-            found = self._rows[num_rows] = self._between(num_rows)
-        return found
-
-    def _between(self, num_rows: int) -> float:
-        """Of many rows they are smooth in their number: a straight line from one multiple of the grid to the next."""
-        before, rest = divmod(num_rows, _GRID)
-        if num_rows < _EXACT_ROWS or not rest:
-            return self._without_attention(StepLoad((Prefill(num_rows),)))
-        low_s, high_s = self._products_s(before * _GRID), self._products_s((before + 1) * _GRID)
-        return low_s + (high_s - low_s) * rest / _GRID
+        return self._without_attention(StepLoad((Prefill(num_rows),)))
 
     def _output_s(self, num_sampled: int) -> float:
         """What more than one row that samples adds."""
